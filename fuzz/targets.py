@@ -374,7 +374,7 @@ def _read_kit(data: bytes) -> object:
     from opscope.kit.readers import csv as kit_csv
 
     with suppress(TraceFormatError):
-        return kit_csv.timeline(data, str(WHERE)).frame
+        return kit_csv.read_timeline(data, str(WHERE)).frame
     with suppress(TraceFormatError):
         return on_path(kit_csv.stats_rows)(data)
     return on_path(kit_csv.kernel_rows)(data)

@@ -33,6 +33,6 @@ def test_a_device_that_did_not_come_back_is_not_waited_for_again() -> None:
     device = AdbDevice(shell, patience=60.0)
     for _ in range(2):
         with pytest.raises(DeviceError):
-            device._patiently(_gone)
+            device._ask_patiently(_gone)
     assert shell.waits == [60.0, 0.0]
-    assert device._patiently(lambda: "an answer") == "an answer"
+    assert device._ask_patiently(lambda: "an answer") == "an answer"

@@ -448,8 +448,8 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
     limited = board.home / "limited"
     limited.write_text('#!/bin/sh\nulimit -f 8\nexec "$@"\n')
     limited.chmod(0o755)
-    real = used._runner._command
-    used._runner._command = lambda: [str(limited), *real()]
+    real = used._runner_starter._runner_command
+    used._runner_starter._runner_command = lambda: [str(limited), *real()]
     failure = used.execute(Job(str(toy_program), run_as([]), 300, 0, 60.0), tmp_path).failure
     assert failure.kind is FailureKind.DEVICE
     assert "cannot be written" in failure.message

@@ -16,7 +16,7 @@ from kit_files import BASELINE, CANDIDATE, KERNEL_LOG, pair, write_run
 from opscope.bundle.manifest import Role
 from opscope.core.errors import EmptyTraceError, NotFoundError, TraceFormatError
 from opscope.core.table import EventTable
-from opscope.kit.readers.csv import KitTimelineReader, kernel_rows, stats_rows, timeline
+from opscope.kit.readers.csv import KitTimelineReader, kernel_rows, read_timeline, stats_rows
 from opscope.kit.readers.directory import is_kit_run, read_kit
 from opscope.kit.readers.run import KitRun
 from opscope.readers.registry import read_trace
@@ -28,7 +28,7 @@ ONE = "toy,Method::execute,Method::execute,portable,1.0,5.0,0.004,100.0,0,0,Exec
 
 def events(text: str) -> EventTable:
     """The events of a timeline."""
-    return timeline(text.encode(), "t.csv")
+    return read_timeline(text.encode(), "t.csv")
 
 
 def seen(found: EventTable) -> list[tuple[object, ...]]:
@@ -122,7 +122,7 @@ def test_other_tables_are_not_taken(head):
 def test_missing_columns_are_named_with_those_that_are_there():
     """The file, what it lacks, what it has."""
     with pytest.raises(TraceFormatError, match="no column run_index, end_us; it has name, start_us") as caught:
-        timeline(b"name,start_us,duration_ms\nx,1,1\n", "dir/t.csv")
+        read_timeline(b"name,start_us,duration_ms\nx,1,1\n", "dir/t.csv")
     assert caught.value.where == "dir/t.csv"
 
 
@@ -352,6 +352,6 @@ def test_every_file_may_be_damaged(tmp_path):
 def _read_or_refuse(directory: Path, path: Path) -> None:
     with contextlib.suppress(TraceFormatError):
         if path.name.endswith("_timeline.csv"):
-            timeline(path.read_bytes(), path.name)
+            read_timeline(path.read_bytes(), path.name)
         else:
             json.loads(msgspec.json.encode(read_kit(directory)))

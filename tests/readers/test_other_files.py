@@ -65,7 +65,7 @@ def test_archives_of_pytorch_are_told_apart(tmp_path: Path, members: tuple[str, 
     _zip(tmp_path / "m.pt", *members)
     found = other_file(tmp_path / "m.pt")
     assert found is not None
-    assert found.what == what
+    assert found.kind == what
     assert way in found.hint
 
 

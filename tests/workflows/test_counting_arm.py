@@ -108,14 +108,14 @@ def test_the_log_has_the_calls_that_a_library_counts(tmp_path: Path, monkeypatch
     assert len(calls) == 4
 
     blocks: Counter[ExecutedBlock] = Counter()
-    rows = EmulatorCounter._rows
+    rows = EmulatorCounter._count_parts
 
     def keeping(self: EmulatorCounter, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
         for part in executed.parts:
             blocks.update(part)
         return rows(self, executed, clock)
 
-    monkeypatch.setattr(EmulatorCounter, "_rows", keeping)
+    monkeypatch.setattr(EmulatorCounter, "_count_parts", keeping)
     counted(model, sme_bits=256)  # what QEMU has where nothing is asked for
     library = arm_library()
     listed = subprocess.run(["aarch64-linux-gnu-nm", "-D", str(library)], capture_output=True, text=True, check=True)

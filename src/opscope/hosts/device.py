@@ -95,51 +95,51 @@ class Device:
         self._numbers = itertools.count()
 
     def describe(self) -> Target:
-        """Kind and address, for the manifest."""
+        """Return kind and address, for the manifest."""
         return self._shell.describe()
 
     @property
     def restored(self) -> Mapping[str, str | None] | None:
-        """No run changes settings of the device."""
+        """Return None: no run changes settings of the device."""
         return None
 
     @property
     def name(self) -> str:
-        """The device, for messages."""
+        """Return the device's name, for messages."""
         return self._shell.describe().name
 
     @cached_property
     def base(self) -> str:
-        """The directory for all that is ours, absolute, made and marked."""
-        found = self.absolute(f"{self._parent}/{OWN}")
-        prepare(self._shell, found)
-        return found
+        """Return the directory for all that is ours, absolute, made and marked."""
+        absolute = self.absolute(f"{self._parent}/{OWN}")
+        prepare(self._shell, absolute)
+        return absolute
 
     def absolute(self, path: str) -> str:
-        """A path of the device that begins at the user's home, or is absolute already."""
-        done = self._shell.run(["sh", "-c", PLACE, "opscope", path], _ASK_SECONDS)
-        return safe_path(done.stdout.decode("utf-8", "replace").strip(), f"{self.name}: {path}")
+        """Return a path of the device that begins at the user's home, or is absolute already."""
+        completed = self._shell.run(["sh", "-c", PLACE, "opscope", path], _ASK_SECONDS)
+        return safe_path(completed.stdout.decode("utf-8", "replace").strip(), f"{self.name}: {path}")
 
     def facts(self) -> Mapping[str, str]:
-        """What it is; see ``FACTS``."""
-        return self._parts(FACTS)
+        """Return the facts that the device tells of itself; see ``FACTS``."""
+        return self._run_parts(FACTS)
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """The device and its software."""
+        """Return the device and its software."""
         return environment_of(self.facts(), features, versions)
 
     def conditions(self) -> Conditions:
-        """The state it is in."""
-        return conditions_of(self._parts(CONDITIONS))
+        """Return the state it is in."""
+        return conditions_of(self._run_parts(CONDITIONS))
 
     def storage(self) -> Storage:
-        """Whether files can be kept on it."""
-        done = self._shell.run(["sh", "-c", STORAGE, "opscope", self.base], _ASK_SECONDS)
-        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        """Return whether files can be kept on it, and the room there."""
+        completed = self._shell.run(["sh", "-c", STORAGE, "opscope", self.base], _ASK_SECONDS)
+        lines = completed.stdout.decode("utf-8", "replace").strip().splitlines()
         words = lines[-1].split() if lines else []
         free = int(words[3]) * 1024 if len(words) > 3 and words[3].isdecimal() else None  # noqa: PLR2004 - POSIX df
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return Storage(self.base, "writable" in lines, free, said[0] if said else "")
+        complaints = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Storage(self.base, "writable" in lines, free, complaints[0] if complaints else "")
 
     @contextlib.contextmanager
     def reserved(self, request: LockRequest | None = None) -> Iterator[MachineHold]:
@@ -149,10 +149,10 @@ class Device:
         """
         base = self.base
         hold = hold_machine(self._lock, request or LockRequest("fail"))
-        alone = hold.held and not hold.beside()
-        self._reserved, self._work = True, _WORK if alone else f"{_WORK}-{os.getpid()}-{time.monotonic_ns()}"
+        is_alone = hold.held and not hold.beside()
+        self._reserved, self._work = True, _WORK if is_alone else f"{_WORK}-{os.getpid()}-{time.monotonic_ns()}"
         try:
-            if alone:
+            if is_alone:
                 remove(self._shell, base, [_WORK, f"{_WORK}-*"])
             yield hold
         finally:
@@ -162,7 +162,7 @@ class Device:
             self._lock.release()
 
     def lock_identity(self) -> str:
-        """What tells the device from others, whichever way leads to it."""
+        """Return a text that tells the device from others, whichever way leads to it."""
         return lock_identity(self._shell)
 
     def check_program(self, program: Path) -> None:
@@ -170,85 +170,86 @@ class Device:
         check_processor(program, self.output_of("uname", "-m").strip(), self._build)
 
     def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
-        """What a small command prints."""
+        """Return the output of a small command."""
         return self._shell.run(command, timeout).stdout.decode("utf-8", "replace")
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
-        """Paths of files on the device, which are sent when it does not have them."""
-        own = f"{kind}/{digest or self._digest(files)}"
-        place = f"{self.base}/{own}"
-        if place not in self._kept:
-            if self._sh('[ -d "$1" ]', place).returncode:
-                self._send(files, own)
-            self._kept.add(place)
-        return {name: f"{place}/{name}" for name in files}
+        """Return paths of files on the device, which are sent when it does not have them."""
+        relative = f"{kind}/{digest or self._digest_of_files(files)}"
+        absolute = f"{self.base}/{relative}"
+        if absolute not in self._kept:
+            if self._run_script('[ -d "$1" ]', absolute).returncode:
+                self._send_files(files, relative)
+            self._kept.add(absolute)
+        return {name: f"{absolute}/{name}" for name in files}
 
-    def _digest(self, files: Mapping[str, Path]) -> str:
-        """Name of a set of files by their names and content."""
-        lines = "".join(f"{self._hash(path)} {name}\n" for name, path in sorted(files.items()))
+    def _digest_of_files(self, files: Mapping[str, Path]) -> str:
+        """Return a name of a set of files by their names and content."""
+        lines = "".join(f"{self._cached_hash(path)} {name}\n" for name, path in sorted(files.items()))
         return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
     @contextlib.contextmanager
     def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
         """Run a command and bring what it leaves; its directory there is removed when the context ends."""
-        own = f"{self._work}/{next(self._numbers)}"
-        work = f"{self.base}/{own}"
-        code, files = self.guarded(self._words(command), work, command.timeout)
+        relative = f"{self._work}/{next(self._numbers)}"
+        work = f"{self.base}/{relative}"
+        code, files = self.guarded(self._command_words(command), work, command.timeout)
         brought = (PRINTED, *self._notes)
-        self.pull(work, [name for name in files if name in brought or command.wanted(name)], command.into)
+        self.pull(work, [name for name in files if name in brought or command.is_wanted(name)], command.into)
         (command.into / PRINTED).touch()
         trim_log(command.into / PRINTED)
-        status = self._status(code, command)
+        status = self._exit_status(code, command)
         try:
             yield status
         finally:
-            remove(self._shell, self.base, [own])
+            remove(self._shell, self.base, [relative])
 
-    def _words(self, command: GuardedCommand) -> list[str]:
+    def _command_words(self, command: GuardedCommand) -> list[str]:
+        """Return the words that start a command on the device."""
         pinned = ["taskset", f"{sum(1 << cpu for cpu in command.affinity):x}"] if command.affinity else []
         texts = [f"{name}={value}" for name, value in command.variables.items()]
         words = [*(["env", *texts] if texts else []), *command.process.prefix, *pinned, *command.words]
         return ["sh", "-c", self._start, "opscope-run", command.libraries, *words] if command.foreign else words
 
-    def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
-        """How a command ended; of a foreign one a shell tells by its code that it could not start it."""
+    def _exit_status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
+        """Return how a command ended; of a foreign one a shell tells by its code that it could not start it."""
         if not command.foreign or code not in _CANNOT_START:
             return ExitStatus(code)
-        said = log_tail(command.into / PRINTED).removeprefix("; its last words: ") or f"exit code {code}"
-        return ExitStatus(code, f"{said}; was it built {self._built}, and are its libraries next to it?")
+        reason = log_tail(command.into / PRINTED).removeprefix("; its last words: ") or f"exit code {code}"
+        return ExitStatus(code, f"{reason}; was it built {self._built}, and are its libraries next to it?")
 
-    def _hash(self, path: Path) -> str:
-        """Hash of a file, of one that stays as it is computed once."""
+    def _cached_hash(self, path: Path) -> str:
+        """Return the hash of a file, of one that stays as it is computed once."""
         state = path.stat()
         key = (str(path), state.st_mtime_ns, state.st_size)
         if key not in self._hashes:
             self._hashes[key] = sha256_of(path)
         return self._hashes[key]
 
-    def _send(self, files: Mapping[str, Path], own: str) -> None:
+    def _send_files(self, files: Mapping[str, Path], relative: str) -> None:
         """Send files under another name, and give them theirs when all are there."""
-        place, part_own = f"{self.base}/{own}", f"{own}.{os.getpid()}-{time.monotonic_ns()}.part"
-        part = f"{self.base}/{part_own}"
+        absolute, part_relative = f"{self.base}/{relative}", f"{relative}.{os.getpid()}-{time.monotonic_ns()}.part"
+        part = f"{self.base}/{part_relative}"
         try:
-            self._must(self._sh('mkdir -p "${1%/*}" && mkdir "$1"', part))
-            with tempfile.TemporaryDirectory(prefix="opscope-") as named:
+            self._raise_if_failed(self._run_script('mkdir -p "${1%/*}" && mkdir "$1"', part))
+            with tempfile.TemporaryDirectory(prefix="opscope-") as links_directory:
                 for folder, names in grouped(files, lambda name: name.rpartition("/")[0]).items():
-                    links = [Path(named) / name for name in names]
+                    links = [Path(links_directory) / name for name in names]
                     for link, name in zip(links, names, strict=True):
                         link.parent.mkdir(parents=True, exist_ok=True)
                         link.symlink_to(files[name].resolve())
                     if folder:
-                        self._must(self._sh('mkdir -p "$1"', f"{part}/{folder}"))
+                        self._raise_if_failed(self._run_script('mkdir -p "$1"', f"{part}/{folder}"))
                     self._shell.push(links, f"{part}/{folder}".removesuffix("/"))
-            self._must(self._sh('[ -d "$2" ] || mv "$1" "$2"', part, place))
+            self._raise_if_failed(self._run_script('[ -d "$2" ] || mv "$1" "$2"', part, absolute))
         except DeviceError as error:
-            raise self._explained(error, part_own) from error
+            raise self._storage_error(error, part_relative) from error
 
-    def _explained(self, error: DeviceError, own: str) -> DeviceError:
-        """The error, with what the device's storage has to do with it."""
+    def _storage_error(self, error: DeviceError, relative: str) -> DeviceError:
+        """Return the error, with the part that the device's storage has in it."""
         with contextlib.suppress(DeviceError):
             storage = self.storage()
-            remove(self._shell, self.base, [own])
+            remove(self._shell, self.base, [relative])
             room = "" if storage.free is None else f", {storage.free >> 20} MiB free"
             reason = error.problem if storage.writable else storage.said or error.problem
             problem = f"cannot keep files in {self.base} on the device{room}: {reason}"
@@ -266,15 +267,15 @@ class Device:
         guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
         process = self._shell.spawn(guard)
         try:
-            files = _files(process, timeout + _LONGER)
+            files = _read_files(process, timeout + _LONGER)
             code = process.wait(_END_SECONDS)
         finally:
             process.end()
         if code is None or _TIMED_OUT in files:
             return None, files
         if code == _NO_DIRECTORY and not files:
-            own = work.removeprefix(f"{self.base}/")
-            raise self._explained(DeviceError("cannot create a directory for the run", where=self.name), own)
+            relative = work.removeprefix(f"{self.base}/")
+            raise self._storage_error(DeviceError("cannot create a directory for the run", where=self.name), relative)
         return code if code <= _SIGNALS else _SIGNALS - code, files
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:
@@ -283,16 +284,19 @@ class Device:
         if plain:
             self._shell.pull(work, plain, into)
 
-    def _parts(self, script: str) -> Mapping[str, str]:
+    def _run_parts(self, script: str) -> Mapping[str, str]:
+        """Return the output of a script by its headings."""
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
 
-    def _sh(self, script: str, *words: str) -> CompletedProcess[bytes]:
+    def _run_script(self, script: str, *words: str) -> CompletedProcess[bytes]:
+        """Run a script with the device's shell."""
         return self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
 
-    def _must(self, done: CompletedProcess[bytes]) -> None:
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            raise DeviceError(said or f"exit code {done.returncode}", where=self.name)
+    def _raise_if_failed(self, completed: CompletedProcess[bytes]) -> None:
+        """Raise an error if a command failed."""
+        if completed.returncode:
+            complaint = completed.stderr.decode("utf-8", "replace").strip()
+            raise DeviceError(complaint or f"exit code {completed.returncode}", where=self.name)
 
 
 _CANNOT_START = (126, 127)
@@ -300,8 +304,8 @@ _STORE_HINT = "free some space there, or name another directory with ?dir=PATH i
 _SIGNALS, _NO_DIRECTORY = 128, 125
 
 
-def _files(process: ShellProcess, timeout: float) -> list[str]:
-    """Names of files that a guarded command tells of at its end."""
+def _read_files(process: ShellProcess, timeout: float) -> list[str]:
+    """Return the names of files that a guarded command tells of at its end."""
     end = time.monotonic() + timeout
     files: list[str] = []
     while len(files) < _MOST_FILES:
@@ -356,8 +360,8 @@ done
 
 def prepare(shell: RemoteShell, directory: str) -> None:
     """Make the directory where it is missing, and mark it; one that cannot be made is told by what is kept in it."""
-    done = shell.run(["sh", "-c", _PREPARE, "opscope-prepare", directory], _SECONDS)
-    if done.stdout.strip() == b"foreign":
+    completed = shell.run(["sh", "-c", _PREPARE, "opscope-prepare", directory], _SECONDS)
+    if completed.stdout.strip() == b"foreign":
         problem = f"{directory} exists, and opscope did not create it"
         hint = f"name a directory where opscope can create {OWN}, with ?dir=PATH in the address"
         raise OverwriteError(problem, where=shell.describe().name, hint=hint)

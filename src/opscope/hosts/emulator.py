@@ -45,20 +45,20 @@ class Emulator(NamedTuple):
 
     @property
     def doubt(self) -> str | None:
-        """What is known against this version; None for one that has been seen to be right."""
+        """Return the doubts about this version; None for one that has been seen to be right."""
         if self.version >= RIGHT_FROM:
             return None
         return f"QEMU {self.text} does not support SME2, and its SME was not checked; use 11.1"
 
 
 def find_emulator() -> Emulator:
-    """The emulator that ``OPSCOPE_QEMU`` names, else ``qemu-aarch64``."""
-    named = os.environ.get(VARIABLE)
-    command = tuple(shlex.split(named)) if named else (QEMU.name,)
+    """Return the emulator that ``OPSCOPE_QEMU`` names, else ``qemu-aarch64``."""
+    variable = os.environ.get(VARIABLE)
+    command = tuple(shlex.split(variable)) if variable else (QEMU.name,)
     if not command or shutil.which(command[0]) is None:
         raise MissingDependencyError(f"{shlex.join(command)} is not installed", hint=_INSTALL)
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
-    match = _VERSION.search(done.stdout)
+    completed = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    match = _VERSION.search(completed.stdout)
     if match is None:
         raise MissingDependencyError("it does not report a QEMU version", where=command[0], hint=_INSTALL)
     emulator = Emulator(command, (int(match[1]), int(match[2])), match[0].removeprefix("version "))
@@ -79,11 +79,11 @@ class EmulatedMachine(ThisMachine):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Version of the emulator."""
+        """Return the version of the emulator."""
         return {"qemu": self._emulator.text}
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """This machine with the emulated CPU; what is known of the real one only is left out."""
+        """Return this machine with the emulated CPU; facts about the real one alone are left out."""
         return msgspec.structs.replace(
             environment.capture(features),
             machine=self.arch,
@@ -94,9 +94,10 @@ class EmulatedMachine(ThisMachine):
         )
 
     def conditions(self) -> Conditions:
-        """The load of this machine; the emulated CPU has no clock and no temperature."""
-        here = environment.conditions()
-        return Conditions(here.load_average, None, None, here.usable_cpus)
+        """Return the load of this machine; the emulated CPU has no clock and no temperature."""
+        real = environment.conditions()
+        return Conditions(real.load_average, None, None, real.usable_cpus)
 
-    def _words(self, command: GuardedCommand) -> list[str]:
+    def _command_words(self, command: GuardedCommand) -> list[str]:
+        """Return the words that start a command with the emulator."""
         return [*self._emulator.command, *_CPU, *command.process.emulation, *command.words]

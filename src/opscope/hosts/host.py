@@ -38,22 +38,22 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: ExperimentSettings) -> ProcessSettings:
-        """Those among all settings of an experiment."""
+        """Return those among all settings of an experiment."""
         return cls(**{name: getattr(settings, name) for name in cls.__struct_fields__})
 
     @property
     def prefix(self) -> list[str]:
-        """What stands before the words of a command that has them; nothing for the usual ones."""
+        """Return the words before those of a command that has these settings; none for the usual ones."""
         return ["nice", "-n", str(self.nice)] if self.nice else []
 
     @property
     def emulation(self) -> list[str]:
-        """Further options of the emulator that runs it, where one does."""
+        """Return further options of the emulator that runs it, where one does."""
         return []
 
     @property
     def processor(self) -> ProcessSettings | None:
-        """Those of a process that sees the same processor; None where that is the machine's own."""
+        """Return the settings of a process that sees the same processor; None where that is the machine's own."""
         return None
 
 
@@ -64,7 +64,7 @@ class GuardedCommand(NamedTuple):
     into: Path  # directory here for what it prints, as :data:`PRINTED`, and for the files that it leaves
     timeout: float  # in seconds; then it is ended with all that it started
     # whether a file that it leaves is brought here, by its name. On this machine every file is here
-    wanted: Callable[[str], bool] = lambda _: False
+    is_wanted: Callable[[str], bool] = lambda _: False
     affinity: Sequence[int] = ()  # CPUs to stay on; empty for all
     process: ProcessSettings = ProcessSettings()
     libraries: str = ""  # directory of the host with shared libraries that it needs; empty for those of the system
@@ -75,7 +75,7 @@ class GuardedCommand(NamedTuple):
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
-    """How a command ended."""
+    """Status of a command that ended."""
 
     code: int | None  # exit code; negative for a signal, None when its time was up
     # why it could not be started, as a sentence; None when it was, or when that is not known
@@ -92,27 +92,27 @@ class Host(Protocol):
 
     @property
     def name(self) -> str:
-        """The host, for messages."""
+        """Return the host's name, for messages."""
 
     @property
     def remote(self) -> bool:
-        """Whether it is another machine: its clock and its files are not ours."""
+        """Return whether it is another machine: its clock and its files are not ours."""
 
     def describe(self) -> Target:
-        """Kind and address, for the manifest."""
+        """Return kind and address, for the manifest."""
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """The machine and its software."""
+        """Return the machine and its software."""
 
     def conditions(self) -> Conditions:
-        """The state of the machine now."""
+        """Return the state of the machine now."""
 
     def storage(self) -> Storage | None:
-        """Room for the files that are sent; None where none are, since the host is this machine."""
+        """Return the room for the files that are sent; None where none are, since the host is this machine."""
 
     @property
     def restored(self) -> Mapping[str, str | None] | None:
-        """Settings that an earlier run had left changed, and that were put back when the host was held.
+        """Return the settings that an earlier run had left changed, and that were put back when the host was held.
 
         None for a host whose settings no run changes.
         """
@@ -121,15 +121,18 @@ class Host(Protocol):
         """Hold it for us alone and leave it as it was found."""
 
     def lock_identity(self) -> str:
-        """What tells the machine from others, however it is reached; see :func:`opscope.hosts.lock.lock_identity`."""
+        """Return a text that tells the machine from others, however it is reached.
+
+        See :func:`opscope.hosts.lock.lock_identity`.
+        """
 
     def check_program(self, program: Path) -> None:
         """Refuse a program that cannot run there."""
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
-        """Paths on the host of files, which lie in or below one directory there; sent when the host has not got them.
+        """Return paths on the host of files, which lie in or below one directory there; sent when the host lacks them.
 
-        Returns the paths, by the same names. On this machine those of the files themselves.
+        The paths have the same names. On this machine they are those of the files themselves.
         """
 
     def started(self, command: GuardedCommand) -> AbstractContextManager[ExitStatus]:

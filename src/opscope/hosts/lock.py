@@ -34,16 +34,16 @@ _BUSY = "wait until that run ends, or stop it; that releases its lock"
 _REFUSED = "its directory must be writable by everyone, like /tmp"
 
 
-def _unheard(text: str) -> None:
-    """A notice that nobody hears."""
+def _ignore_notice(text: str) -> None:
+    """Ignore a notice."""
 
 
 class LockRequest(NamedTuple):
-    """How a machine is to be held."""
+    """Request to hold a machine."""
 
     mode: LockMode = "wait"  # what to do when another run measures there
     seconds: float = LOCK_SECONDS  # how long to wait for it; infinite: until it is free
-    notify: Callable[[str], None] = _unheard  # hears that it is waited, and that it was waited in vain
+    notify: Callable[[str], None] = _ignore_notice  # hears that it is waited, and that it was waited in vain
     monotonic: Callable[[], float] = time.monotonic  # clock, in seconds
     sleep: Callable[[float], None] = time.sleep  # waits so many seconds
     alone: bool = False  # whether to end with an error after that time, rather than to measure beside the other run
@@ -69,7 +69,7 @@ class DeviceLock:
 
     def take(self, *, beside: bool = False) -> None:
         """Hold the machine."""
-        self._end()
+        self._end_process()
         self._beside = beside
         mode = "beside" if beside else "alone"
         self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._own, mode, self._ticket])
@@ -77,15 +77,15 @@ class DeviceLock:
         verdict, _, rest = (text or "").partition(" ")
         if verdict in {"taken", "beside"}:
             self.holder = rest if verdict == "beside" else None
-            self._leave()
+            self._leave_queue()
             return
         lost = self._process
         try:
             if text is None:
                 lost.wait(0.0)
-            raise self._not_taken(verdict, rest)
+            raise self._error_not_taken(verdict, rest)
         finally:
-            self._end()
+            self._end_process()
 
     def queue(self) -> None:
         """Stand in line until it is held or released; those who come later are behind us. May be repeated.
@@ -94,50 +94,52 @@ class DeviceLock:
         """
         if self._place is not None and self._place.alive():
             return
-        self._leave()
-        place = self._place = self._shell.spawn(["sh", "-c", TICKET, "opscope-ticket", self._own])
-        self._ticket = (place.read_line(_ANSWER_SECONDS) or "").removeprefix("ticket ").removeprefix("none")
+        self._leave_queue()
+        queue_process = self._place = self._shell.spawn(["sh", "-c", TICKET, "opscope-ticket", self._own])
+        self._ticket = (queue_process.read_line(_ANSWER_SECONDS) or "").removeprefix("ticket ").removeprefix("none")
 
     def renew(self) -> bool:
-        """Hold it again as before, if that was lost; whether it was, which is so after a connection was lost."""
+        """Hold it again as before, if that was lost; return whether it was, which is so after a connection was lost."""
         if self._process is not None and self._process.alive():
             return False
         self.take(beside=self._beside)
         return True
 
     def beside(self) -> list[str]:
-        """Who measured beside us since the lock was taken."""
-        found = {self.holder} if self.holder else set[str]()
+        """Return the names of those who measured beside us since the lock was taken."""
+        names = {self.holder} if self.holder else set[str]()
         with contextlib.suppress(DeviceError):
-            done = self._shell.run(["sh", "-c", BESIDE, "opscope-beside"], _ANSWER_SECONDS)
-            found |= set(filter(None, done.stdout.decode("utf-8", "replace").splitlines()))
-        return sorted(found - {self._own})
+            completed = self._shell.run(["sh", "-c", BESIDE, "opscope-beside"], _ANSWER_SECONDS)
+            names |= set(filter(None, completed.stdout.decode("utf-8", "replace").splitlines()))
+        return sorted(names - {self._own})
 
     def release(self) -> None:
         """Let others have it. May be repeated."""
-        self._end()
-        self._leave()
+        self._end_process()
+        self._leave_queue()
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
+        """Let go of the lock."""
         if self._process is not None:
             self._process.end()
         self._process = None
 
-    def _leave(self) -> None:
+    def _leave_queue(self) -> None:
         """Stand in line no longer."""
         if self._place is not None:
             self._place.end()
         self._place, self._ticket = None, ""
 
-    def _not_taken(self, verdict: str, rest: str) -> DeviceError:
+    def _error_not_taken(self, verdict: str, rest: str) -> DeviceError:
+        """Return the error for a lock that was not taken."""
         where = self._shell.describe().name
         if verdict == "held":
             ahead, _, rest = rest.partition(" ")
             self.ahead = int(ahead) if ahead.isdecimal() else 0
             return BusyError(f"the machine is in use {rest}", rest.removeprefix("by "), where=where, hint=_BUSY)
         if verdict == "left":
-            lock, _, who = rest.partition(" ")
-            problem = f"a finished run left its lock behind ({who or 'by an unknown process'})"
+            lock, _, holder = rest.partition(" ")
+            problem = f"a finished run left its lock behind ({holder or 'by an unknown process'})"
             return DeviceError(problem, where=where, hint=f"remove it there: rm -r {lock}")
         if verdict == "foreign":
             problem = f"{rest} exists and is not an opscope lock"
@@ -148,15 +150,15 @@ class DeviceLock:
 
 
 def lock_identity(shell: Shell) -> str:
-    """What tells the lock of a machine from those of others: two ways that lead to one machine have the same."""
-    done = shell.run(["sh", "-c", WHICH, "opscope-which"], _ANSWER_SECONDS)
-    boot, _, place = done.stdout.decode("utf-8", "replace").partition("\n")
+    """Return a text that tells the lock of a machine from others: two ways that lead to one machine have the same."""
+    completed = shell.run(["sh", "-c", WHICH, "opscope-which"], _ANSWER_SECONDS)
+    boot, _, path = completed.stdout.decode("utf-8", "replace").partition("\n")
     # A machine that does not tell of its boot, as some Android systems, has its address alone.
-    return f"{boot} {place.strip()}" if boot.strip() else shell.describe().name
+    return f"{boot} {path.strip()}" if boot.strip() else shell.describe().name
 
 
 def _own_name() -> str:
-    """Who we are, for another run that finds the machine in use."""
+    """Return our name, for another run that finds the machine in use."""
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")  # fine enough to tell two of one process apart
     try:
         user = getpass.getuser()
@@ -173,17 +175,17 @@ class MachineHold:
     """
 
     def __init__(
-        self, asked: LockMode, lock: DeviceLock | None, waited: float = 0.0, busy: str | None = None, problem: str = ""
+        self, mode: LockMode, lock: DeviceLock | None, waited: float = 0.0, busy: str | None = None, problem: str = ""
     ) -> None:
-        self._asked, self._lock, self._waited, self._busy, self._problem = asked, lock, waited, busy, problem
+        self._asked, self._lock, self._waited, self._busy, self._problem = mode, lock, waited, busy, problem
         self.held = lock is not None and lock.holder is None
 
     def beside(self) -> list[str]:
-        """Who measured there at the same time, as far as is known by now."""
+        """Return the names of those who measured there at the same time, as far as is known by now."""
         return [text.removeprefix("by ") for text in self._lock.beside()] if self._lock else []
 
     def record(self) -> LockRecord:
-        """What the manifest says of it, as far as is known by now."""
+        """Return the record for the manifest, as far as is known by now."""
         return LockRecord(
             asked=self._asked,
             held=self.held,
@@ -196,33 +198,33 @@ class MachineHold:
 
 def hold_machine(lock: DeviceLock, request: LockRequest) -> MachineHold:
     """Take the lock of a machine as it was asked for; who waits stands in line."""
-    began, busy, told = request.monotonic(), None, -1
+    began, busy, told_ahead = request.monotonic(), None, -1
     try:
         while True:
             waited = request.monotonic() - began
-            left = request.seconds - waited if request.mode == "wait" else 0.0
+            remaining = request.seconds - waited if request.mode == "wait" else 0.0
             try:
-                lock.take(beside=busy is not None and left <= 0 and not request.alone)
+                lock.take(beside=busy is not None and remaining <= 0 and not request.alone)
                 if busy and lock.holder:
                     request.notify(f"measuring alongside {lock.holder.removeprefix('by ')}: figures may be wrong")
                 return MachineHold(request.mode, lock, waited if busy and request.mode == "wait" else 0.0, busy)
             except BusyError as error:
-                if request.mode == "fail" or (request.alone and left <= 0):
+                if request.mode == "fail" or (request.alone and remaining <= 0):
                     raise
-                if left > 0:
+                if remaining > 0:
                     lock.queue()
-                    if lock.ahead != told:
-                        told = lock.ahead
-                        request.notify(_waiting_text(error, told, left))
+                    if lock.ahead != told_ahead:
+                        told_ahead = lock.ahead
+                        request.notify(_waiting_text(error, told_ahead, remaining))
                 busy = busy or error.holder
-            request.sleep(max(0.0, min(_POLL_SECONDS * (1 + max(0, told)), _POLL_MOST_SECONDS, left)))
+            request.sleep(max(0.0, min(_POLL_SECONDS * (1 + max(0, told_ahead)), _POLL_MOST_SECONDS, remaining)))
     except BaseException:
         lock.release()
         raise
 
 
-def _waiting_text(error: BusyError, ahead: int, left: float) -> str:
-    """Whom we wait for, and how long."""
-    limit = "until it is free" if left == math.inf else f"for at most {left:.0f} s"
+def _waiting_text(error: BusyError, ahead: int, remaining: float) -> str:
+    """Return the notice of whom we wait for, and how long."""
+    limit = "until it is free" if remaining == math.inf else f"for at most {remaining:.0f} s"
     line = f", {counted_text(ahead, 'run')} ahead in the queue" if ahead else ""
     return f"{error.where} is in use by {error.holder}{line}: waiting, {limit}"

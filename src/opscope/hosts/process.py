@@ -54,7 +54,7 @@ def run_process(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> int | None:
-    """Exit code of a command, None when its time was up; nothing it started is left running."""
+    """Return the exit code of a command, None when its time was up; nothing it started is left running."""
     with capped_log(log) as output:
         process = subprocess.Popen(
             command,
@@ -92,7 +92,7 @@ def _kill_session(leader: int) -> None:
 
 
 def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind: type[Answer]) -> Answer | Failure:
-    """What a process left in its answer file, or why there is nothing to read."""
+    """Return the answer of a process from its answer file, or why there is nothing to read."""
     if code is None:
         return Failure(FailureKind.TIMEOUT, f"timed out after {timeout:.0f} s without a result")
     if code < 0 or not answer.exists():
@@ -104,7 +104,7 @@ def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind:
 
 
 def unanswered(code: int, log: Path) -> Failure:
-    """Why a process ended without an answer."""
+    """Return the failure of a process that ended without an answer."""
     if code < 0:
         name = signal_name(-code)
         return Failure(FailureKind.SIGNAL, f"the process was killed by {name}{log_tail(log)}", signal=name)
@@ -114,7 +114,7 @@ def unanswered(code: int, log: Path) -> Failure:
 
 
 def signal_name(number: int) -> str:
-    """Name of a signal."""
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -126,13 +126,13 @@ LAST_WORDS = "; its last output: "
 
 
 def log_tail(log: Path) -> str:
-    """The last line that the process printed, for the end of a message; empty when it printed nothing."""
+    """Return the last line that the process printed, for the end of a message; empty when it printed nothing."""
     text = last_bytes(log, _LOG_TAIL).decode("utf-8", "replace")
     line = last_line(text)
     return f"{LAST_WORDS}{line}" if line else ""
 
 
 def last_line(text: str) -> str:
-    """The last line that is not blank, without colours, and with what else a terminal would obey escaped."""
+    """Return the last line that is not blank, without colours, and with other control sequences escaped."""
     lines = [line for line in uncoloured(text).strip().splitlines() if line.strip()]
     return printable(lines[-1].strip()) if lines else ""

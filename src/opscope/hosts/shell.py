@@ -43,7 +43,7 @@ class ResponseLines:
         self._lines.put(None)
 
     def take(self, timeout: float) -> str | None:
-        """The next line; None when there is none within so many seconds, or none follows."""
+        """Return the next line; None when there is none within so many seconds, or none follows."""
         for part in waiting(timeout):
             with contextlib.suppress(queue.Empty):
                 line = self._lines.get(timeout=part)
@@ -63,11 +63,11 @@ def end_process(process: subprocess.Popen[bytes] | None, seconds: float = _END_S
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        _kill(process)
+        _kill_group(process)
         process.wait()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process, and what it started where it leads a group of its own, such as the ProxyCommand of ssh."""
     with contextlib.suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
@@ -101,7 +101,7 @@ class ShellProcess:
             )
         except OSError as error:
             raise DeviceError(f"{command[0]} cannot be started: {error.strerror}", where=where) from error
-        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener = threading.Thread(target=self._read_output, daemon=True)
         self._listener.start()
 
     def alive(self) -> bool:
@@ -123,14 +123,15 @@ class ShellProcess:
         """Close its standard input and the connection to it; commands of ours end themselves then. May be repeated."""
         end_process(self._process, self.end_seconds)
 
-    def _listen(self) -> None:
+    def _read_output(self) -> None:
+        """Take the output until it ends."""
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         with self._process.stdout as output:
             self._read_lines(output)
         self._lines.close()
 
     def _read_lines(self, output: IO[bytes]) -> None:
-        """Take the lines of what it prints."""
+        """Take the lines of the output."""
         for raw in output:
             self._lines.put(raw.decode("utf-8", "replace").rstrip("\n"))
 
@@ -159,7 +160,7 @@ class RemoteShell(Shell, Protocol):
 
 
 def address_options(query: str, known: Sequence[str], where: str, example: str) -> dict[str, str]:
-    """Options at the end of an address: ``NAME=VALUE``, with & between them."""
+    """Return the options at the end of an address: ``NAME=VALUE``, with & between them."""
     try:
         options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
     except ValueError:
@@ -171,7 +172,10 @@ def address_options(query: str, known: Sequence[str], where: str, example: str) 
 
 
 def safe_path(path: str, where: str) -> str:
-    """A path on a device that no program on the way can misread; the copying programs quote in different ways."""
+    """Return a path on a device that no program on the way can misread.
+
+    The copying programs quote in different ways.
+    """
     if not path or path.startswith("-") or not _SAFE_PATH.match(path):
         problem = f"{path!r} cannot be a directory of the device"
         raise UsageError(problem, where=where, hint="use only letters, digits and _ . / + @ % , = : -")
@@ -185,7 +189,7 @@ class LocalShell:
     """A shell on this machine."""
 
     def describe(self) -> Target:
-        """What messages call it."""
+        """Return the name in messages."""
         return Target(_NAME, "")
 
     def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:

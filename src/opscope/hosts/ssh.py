@@ -38,7 +38,7 @@ _HIGHEST_PORT = 65_535
 
 
 class SshAddress(NamedTuple):
-    """Where a device is, and what of it is used."""
+    """Address of a device, and how it is used."""
 
     text: str  # as it was given
     host: str  # name in the user's configuration or on the network, with a user before it where one was given
@@ -49,9 +49,9 @@ class SshAddress(NamedTuple):
 
 
 def parse_address(text: str) -> SshAddress:
-    """The parts of an address."""
-    place, _, query = text.partition("?")
-    match = _HOST.match(place)
+    """Return the parts of an address."""
+    host_part, _, query = text.partition("?")
+    match = _HOST.match(host_part)
     where = f"--target ssh:{text}"
     if match is None or match["host"].startswith("-"):
         hint = "for example ssh:board, ssh:user@192.168.1.7:2222, or a Host of ~/.ssh/config"
@@ -84,25 +84,26 @@ _HINTS = (
 
 
 def connection_error(where: str, host: str, stderr: bytes) -> DeviceError:
-    """Why a command did not come to its end."""
-    said = _said(stderr)
+    """Return the error for a command that did not come to its end."""
+    message = _last_message(stderr)
     for pattern, problem, hint in _HINTS:
-        if pattern.search(said):
+        if pattern.search(message):
             step = f"{hint.format(host=host)}; `ssh {host} true` must work without a prompt"
-            return DeviceError(f"{problem}: {said}", where=where, hint=step)
-    problem = f"{_LOST}: {said}" if said else _LOST
+            return DeviceError(f"{problem}: {message}", where=where, hint=step)
+    problem = f"{_LOST}: {message}" if message else _LOST
     return DeviceError(problem, where=where, hint=f"`ssh {host} true` shows whether it is back")
 
 
 def copy_error(where: str, host: str, stderr: bytes) -> DeviceError:
-    """Why a file could not be copied; what the device's files refused is told apart by asking the device."""
-    said = _said(stderr)
-    if re.search("lost connection|closed by|Broken pipe|reset by|Connection ", said):
+    """Return the error for a file that could not be copied; asking the device tells apart what its files refused."""
+    message = _last_message(stderr)
+    if re.search("lost connection|closed by|Broken pipe|reset by|Connection ", message):
         return connection_error(where, host, stderr)
-    return DeviceError(f"a file cannot be copied: {said or 'scp reported no reason'}", where=where)
+    return DeviceError(f"a file cannot be copied: {message or 'scp reported no reason'}", where=where)
 
 
-def _said(stderr: bytes) -> str:
+def _last_message(stderr: bytes) -> str:
+    """Return the last line of the errors."""
     return last_line(stderr.decode("utf-8", "replace"))
 
 
@@ -137,11 +138,13 @@ class SshProcess(ShellProcess):
         return self._code
 
     def _listen_to_complaints(self) -> None:
+        """Take the errors until they end."""
         assert self._process.stderr is not None  # noqa: S101 - it was asked for
         with self._process.stderr as errors:
             self._errors = errors.read()
 
     def _read_lines(self, output: IO[bytes]) -> None:
+        """Take the lines between the one that begins the output and the one with the exit code."""
         for raw in output:
             if raw.rstrip() == BEGAN.encode():
                 break
@@ -155,7 +158,7 @@ class SshProcess(ShellProcess):
 
 
 def exit_code(text: str) -> int | None:
-    """The exit code that stands in a text; None when none does."""
+    """Return the exit code that a text holds; None when it holds none."""
     word = text.strip()
     return int(word) if re.fullmatch("[0-9]{1,3}", word) else None
 
@@ -192,42 +195,42 @@ class SshShell:
         self._master: subprocess.Popen[bytes] | None = None
         self._legacy_copy = False
         self._masters: list[subprocess.Popen[bytes]] = []  # the same, where the end of this object finds it
-        weakref.finalize(self, _close, self._directory, self._masters)
+        weakref.finalize(self, _close_connection, self._directory, self._masters)
 
     def describe(self) -> Target:
-        """Kind and address as it was given."""
+        """Return kind and address as it was given."""
         return Target(SSH.name, self._address.text)
 
     def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end."""
-        self._connect()
+        self._open_connection()
         try:
-            done = _run(self._ssh(command), timeout)
+            completed = _run_apart(self._remote_command(command), timeout)
         except subprocess.TimeoutExpired:
             raise DeviceError(f"no answer within {timeout:.0f} s", where=self.where, hint=_SLOW) from None
-        told = done.stdout.partition(f"{BEGAN}\n".encode())[2]
-        output, _, trailer = told.rpartition(f"\n{ENDED} ".encode())
+        output_and_code = completed.stdout.partition(f"{BEGAN}\n".encode())[2]
+        output, _, trailer = output_and_code.rpartition(f"\n{ENDED} ".encode())
         code = exit_code(trailer.decode("ascii", "replace"))
         if code is None:
-            raise connection_error(self.where, self._address.host, done.stderr)
-        return CompletedProcess(command, code, output, done.stderr)
+            raise connection_error(self.where, self._address.host, completed.stderr)
+        return CompletedProcess(command, code, output, completed.stderr)
 
     def spawn(self, command: Sequence[str]) -> SshProcess:
         """Start a command; its standard input ends with the connection."""
-        self._connect()
-        return SshProcess(self._ssh(command), self.where, self._address.host)
+        self._open_connection()
+        return SshProcess(self._remote_command(command), self.where, self._address.host)
 
     def push(self, files: Sequence[Path], directory: str) -> None:
         """Copy files into a directory of the device, with their permissions."""
-        place = f"{self._address.host}:{safe_path(directory, self.where)}/"
-        self._copy([*map(str, files), place], sum(file.stat().st_size for file in files))
+        destination = f"{self._address.host}:{safe_path(directory, self.where)}/"
+        self._copy_files([*map(str, files), destination], sum(file.stat().st_size for file in files))
 
     def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
         """Copy files from a directory of the device into one of ours."""
         for name in names:
             safe_path(name, self.where)
-        place = f"{self._address.host}:{safe_path(directory, self.where)}"
-        self._copy([*(f"{place}/{name}" for name in names), f"{into}/"], _UNKNOWN_SIZE)
+        source = f"{self._address.host}:{safe_path(directory, self.where)}"
+        self._copy_files([*(f"{source}/{name}" for name in names), f"{into}/"], _UNKNOWN_SIZE)
 
     def close(self) -> None:
         """End the connection. The next command opens another."""
@@ -236,10 +239,10 @@ class SshShell:
 
     @property
     def where(self) -> str:
-        """The device, for messages."""
+        """Return the device's name, for messages."""
         return f"{SSH.name}:{self._address.text}"
 
-    def _connect(self) -> None:
+    def _open_connection(self) -> None:
         """Open the connection that all commands share, unless it stands.
 
         It is a command that ends when this process does, so that none is left behind.
@@ -250,7 +253,7 @@ class SshShell:
         socket = self._directory / "master"
         socket.unlink(missing_ok=True)
         with (self._directory / "errors").open("wb") as errors:
-            command = [*self._options("ssh"), "-o", "ControlMaster=yes", "-o", "ControlPersist=no"]
+            command = [*self._program_options("ssh"), "-o", "ControlMaster=yes", "-o", "ControlPersist=no"]
             self._master = subprocess.Popen(
                 [*command, "--", self._address.host, "exec cat"],
                 stdin=subprocess.PIPE,
@@ -270,37 +273,40 @@ class SshShell:
                 raise DeviceError(problem, where=self.where, hint=_SLOW)
             raise connection_error(self.where, self._address.host, (self._directory / "errors").read_bytes())
 
-    def _options(self, program: str) -> list[str]:
+    def _program_options(self, program: str) -> list[str]:
+        """Return a program of ssh with the options of the environment and ours."""
         port = () if self._address.port is None else ("-o", f"Port={self._address.port}")
-        given = shlex.split(os.environ.get(VARIABLE, ""))
+        from_environment = shlex.split(os.environ.get(VARIABLE, ""))
         ours = (f"ControlPath={self._directory / 'master'}", *_OPTIONS)
-        return [program, *given, *port, *(word for option in ours for word in ("-o", option))]
+        return [program, *from_environment, *port, *(word for option in ours for word in ("-o", option))]
 
-    def _ssh(self, command: Sequence[str]) -> list[str]:
+    def _remote_command(self, command: Sequence[str]) -> list[str]:
+        """Return the ssh command that runs a command on the device."""
         line = shlex.join(["exec", "sh", "-c", _TOLD, "opscope", *command])
-        return [*self._options("ssh"), "-o", "ControlMaster=no", "--", self._address.host, line]
+        return [*self._program_options("ssh"), "-o", "ControlMaster=no", "--", self._address.host, line]
 
-    def _copy(self, arguments: Sequence[str], size: int) -> None:
-        self._connect()
+    def _copy_files(self, arguments: Sequence[str], size: int) -> None:
+        """Copy files with scp, with its older protocol where the device needs that."""
+        self._open_connection()
         seconds = _COPY_SECONDS + size / _SLOWEST_COPY
-        command = [*self._options("scp"), "-q", "-p", *(["-O"] if self._legacy_copy else []), "--", *arguments]
+        command = [*self._program_options("scp"), "-q", "-p", *(["-O"] if self._legacy_copy else []), "--", *arguments]
         try:
-            done = _run(command, seconds)
+            completed = _run_apart(command, seconds)
         except subprocess.TimeoutExpired:
             raise DeviceError(f"a copy did not finish within {seconds:.0f} s", where=self.where, hint=_SLOW) from None
-        if done.returncode and not self._legacy_copy and self._lacks_sftp(done.stderr):
+        if completed.returncode and not self._legacy_copy and self._lacks_sftp(completed.stderr):
             self._legacy_copy = True  # the older protocol of scp needs no server for files
-            self._copy(arguments, size)
-        elif done.returncode:
-            raise copy_error(self.where, self._address.host, done.stderr)
+            self._copy_files(arguments, size)
+        elif completed.returncode:
+            raise copy_error(self.where, self._address.host, completed.stderr)
 
-    def _lacks_sftp(self, said: bytes) -> bool:
-        """Whether a copy failed because small devices have no SFTP server; the connection stands then."""
+    def _lacks_sftp(self, errors: bytes) -> bool:
+        """Return whether a copy failed because small devices have no SFTP server; the connection stands then."""
         standing = self._master is not None and self._master.poll() is None
-        return standing and NO_SFTP.search(said) is not None
+        return standing and NO_SFTP.search(errors) is not None
 
 
-def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+def _run_apart(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
     """Run ssh or scp apart from the terminal, whose Ctrl-C would look like a lost connection to a thread."""
     return subprocess.run(
         command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False, start_new_session=True
@@ -311,7 +317,8 @@ _SLOW = "check whether the device or network is busy; `ssh HOST true` should be 
 _UNKNOWN_SIZE = 1 << 30
 
 
-def _close(directory: Path, masters: Sequence[subprocess.Popen[bytes]]) -> None:
+def _close_connection(directory: Path, masters: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End the connections and remove their directory."""
     for master in masters:
         end_process(master)
     shutil.rmtree(directory, ignore_errors=True)

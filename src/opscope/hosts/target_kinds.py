@@ -30,7 +30,7 @@ class TargetKind(NamedTuple):
 
     @property
     def form(self) -> str:
-        """How it is written, with what must or may follow its name."""
+        """Return the written form, with an address that must or may follow the name."""
         if not self.address:
             return self.name
         return f"{self.name}:{self.address}" if self.missing else f"{self.name}[:{self.address}]"
@@ -72,15 +72,16 @@ KINDS = (AUTO, NATIVE, LOCAL, RUNNER, SSH, ADB, QEMU)
 
 
 def forms(kinds: Iterable[TargetKind]) -> str:
-    """How kinds are written, as a list in a sentence."""
-    return _listed(kind.form for kind in kinds)
+    """Return the written forms of kinds, as a list in a sentence."""
+    return _join_with_or(kind.form for kind in kinds)
 
 
 def names(kinds: Iterable[TargetKind]) -> str:
-    """The same without what follows their names."""
-    return _listed(kind.name for kind in kinds)
+    """Return the names of kinds, as a list in a sentence."""
+    return _join_with_or(kind.name for kind in kinds)
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join_with_or(words: Iterable[str]) -> str:
+    """Join words with commas and an "or"."""
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last

@@ -43,20 +43,20 @@ class ThisMachine:
 
     @property
     def name(self) -> str:
-        """The kind of target, for messages."""
+        """Return the kind of target, for messages."""
         return self._target.kind
 
     def describe(self) -> Target:
-        """As it was given."""
+        """Return the target as it was given."""
         return self._target
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """The machine, its Python and what runs there."""
+        """Return the machine, its Python and the software that runs there."""
         python = {"python": environment.versions()["python"]}
         return msgspec.structs.replace(environment.capture(features), versions={**python, **versions})
 
     def conditions(self) -> Conditions:
-        """The state of the machine now."""
+        """Return the state of the machine now."""
         return environment.conditions()
 
     def storage(self) -> None:
@@ -70,12 +70,12 @@ class ThisMachine:
             return
         lock = DeviceLock(LocalShell())
         try:
-            yield _held(lock, request)
+            yield _hold_if_possible(lock, request)
         finally:
             lock.release()
 
     def lock_identity(self) -> str:
-        """What tells this machine from others, whichever way leads to it."""
+        """Return a text that tells this machine from others, whichever way leads to it."""
         return lock_identity(LocalShell())
 
     def check_program(self, program: Path) -> None:
@@ -84,17 +84,17 @@ class ThisMachine:
             raise UsageError("the runner is not executable", where=program, hint=f"chmod +x {program}")
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
-        """The files where they are."""
+        """Return the paths of the files where they are."""
         return {name: str(path.resolve()) for name, path in files.items()}
 
     @contextlib.contextmanager
     def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
         """Run a command in its directory; all that it started ends with it."""
         if command.foreign:
-            yield _launched(command)
+            yield _launch_program(command)
         else:
             code = run_process(
-                [*command.process.prefix, *self._words(command)],
+                [*command.process.prefix, *self._command_words(command)],
                 command.into / PRINTED,
                 command.timeout,
                 environment=command.variables,
@@ -102,12 +102,13 @@ class ThisMachine:
             )
             yield ExitStatus(code)
 
-    def _words(self, command: GuardedCommand) -> list[str]:
+    def _command_words(self, command: GuardedCommand) -> list[str]:
+        """Return the words that start a command."""
         return list(command.words)
 
 
-def _held(lock: DeviceLock, request: LockRequest) -> MachineHold:
-    """The machine, held; where there is no place for a lock, as in a container that is not written to, without."""
+def _hold_if_possible(lock: DeviceLock, request: LockRequest) -> MachineHold:
+    """Return the machine, held; without a lock where there is no place for one, as in a read-only container."""
     try:
         return hold_machine(lock, request)
     except DeviceError as error:
@@ -116,8 +117,8 @@ def _held(lock: DeviceLock, request: LockRequest) -> MachineHold:
         return MachineHold(request.mode, None, problem=error.problem)
 
 
-def _launched(command: GuardedCommand) -> ExitStatus:
-    """A program that a small process of ours starts, since it cannot be asked anything itself."""
+def _launch_program(command: GuardedCommand) -> ExitStatus:
+    """Start a program through a small process of ours, since it cannot be asked anything itself."""
     report, log = command.into / _REPORT, command.into / PRINTED
     cpus = ",".join(str(cpu) for cpu in command.affinity)
     words = [*command.process.prefix, *_LAUNCH, str(report), str(command.into), cpus, *command.words]

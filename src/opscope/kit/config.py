@@ -61,8 +61,8 @@ class KitConfig(msgspec.Struct, frozen=True):
     seed: Seed = USUAL.seed
 
 
-class _Placed(NamedTuple):
-    """An experiment of the kit at each of its thread counts, and where it stands in the file."""
+class _NumberedExperiment(NamedTuple):
+    """An experiment of the kit at each of its thread counts, with its position in the file."""
 
     number: int
     config: KitExperimentConfig
@@ -75,44 +75,49 @@ class _Placed(NamedTuple):
 
 
 def is_kit_config(raw: object) -> bool:
-    """Whether a decoded file is a configuration of the kit: it lists experiments."""
+    """Return whether a decoded file is a configuration of the kit: it lists experiments."""
     return isinstance(raw, dict) and "experiments" in raw
 
 
 def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what JSON gave; typed here
-    """The experiments of a configuration of the kit."""
+    """Return the experiments of a configuration of the kit."""
     config = convert_config(raw, KitConfig, file, {"mode": _MODES}, strict=False)
     # The kit's paths are relative to where it would have been started.
-    places = [Path(), file.parent, *file.resolve().parent.parents]
-    base = next((place for place in places if (place / config.model).is_file()), Path())
-    placed = [_placed(number, one, base, file) for number, one in enumerate(config.experiments)]
-    _check_names(placed, file)
-    requested, notes = _asked_pairs(config, placed)
-    pairs = [_pair(number, pair, placed, file) for number, pair in enumerate(requested)]
+    base_candidates = [Path(), file.parent, *file.resolve().parent.parents]
+    base = next((candidate for candidate in base_candidates if (candidate / config.model).is_file()), Path())
+    numbered = [
+        _number_experiment(number, experiment_config, base, file)
+        for number, experiment_config in enumerate(config.experiments)
+    ]
+    _check_names(numbered, file)
+    requested, notes = _requested_pairs(config, numbered)
+    pairs = [_resolve_pair(number, pair, numbered, file) for number, pair in enumerate(requested)]
     # Experiments that can share rounds have one name, which is plain where there is one group of their mode.
     stem = Path(config.model).stem
-    keys = list(dict.fromkeys(one.key for one in placed))
+    keys = list(dict.fromkeys(experiment.key for experiment in numbered))
     names = {}
     for runs, warmup, mode in keys:
         kind = "runner" if mode == "timing" else mode
-        alone = sum(key[2] == mode for key in keys) == 1
-        names[runs, warmup, mode] = f"{stem}-{kind}" if alone else f"{stem}-{kind}-{runs}-after-{warmup}"
+        is_only_of_mode = sum(key[2] == mode for key in keys) == 1
+        names[runs, warmup, mode] = f"{stem}-{kind}" if is_only_of_mode else f"{stem}-{kind}-{runs}-after-{warmup}"
     comparisons = tuple(
-        PlannedComparison((names[left.key], b.name), (names[right.key], c.name), label)
-        for (left, b), (right, c), label in pairs
+        PlannedComparison((names[b_experiment.key], b.name), (names[c_experiment.key], c.name), label)
+        for (b_experiment, b), (c_experiment, c), label in pairs
     )
-    roles = _roles(comparisons)
-    experiments = tuple(_experiment(config, base, key, name, placed, roles) for key, name in names.items())
-    return Experiments(file, _out(config, base), experiments, comparisons, (*_notes(raw, placed), *notes))
+    roles = _roles_from_comparisons(comparisons)
+    experiments = tuple(_common_experiment(config, base, key, name, numbered, roles) for key, name in names.items())
+    return Experiments(
+        file, _output_directory(config, base), experiments, comparisons, (*_ignored_notes(raw, numbered), *notes)
+    )
 
 
-def _asked_pairs(config: KitConfig, placed: list[_Placed]) -> tuple[list[PairFields], list[str]]:
+def _requested_pairs(config: KitConfig, numbered: list[_NumberedExperiment]) -> tuple[list[PairFields], list[str]]:
     """Return the comparisons that a configuration asks for, else those that its names propose, with a note on these."""
     if config.analysis.compare_pairs:
         return config.analysis.compare_pairs, []
     keys = [
         ExperimentKey(experiment.config.name, threads=variant.threads)
-        for experiment in placed
+        for experiment in numbered
         if experiment.config.mode == "timing"
         for variant in experiment.variants
     ]
@@ -121,8 +126,8 @@ def _asked_pairs(config: KitConfig, placed: list[_Placed]) -> tuple[list[PairFie
     return [PairFields(baseline, candidate) for baseline, candidate in proposed], notes
 
 
-def _out(config: KitConfig, base: Path) -> Path:
-    """Where the kit would have written: ``output_root``, else ``results`` beside the model's artifacts."""
+def _output_directory(config: KitConfig, base: Path) -> Path:
+    """Return the directory that the kit would have written to: ``output_root``, else ``results``."""
     if config.output_root:
         return base / config.output_root
     directory = (base / config.model).parent
@@ -132,14 +137,15 @@ def _out(config: KitConfig, base: Path) -> Path:
     return outer / "results"
 
 
-def _placed(number: int, config: KitExperimentConfig, base: Path, file: Path) -> _Placed:
+def _number_experiment(number: int, config: KitExperimentConfig, base: Path, file: Path) -> _NumberedExperiment:
+    """Return an experiment with a variant for each thread count; raise an error where it names no runner."""
     path = f"experiments[{number}]"
     runner = config.runner_path or config.quiet_runner
     if not runner:
         raise field_error(
             file, f"{path}.runner_path", "this key is missing", "name the executor_runner of the experiment"
         )
-    arguments, verbose = _arguments(config.extra_args)
+    arguments, verbose = _split_arguments(config.extra_args)
     if config.mode == "xnntrace" and verbose:
         runner = verbose
     counts = thread_counts(config.threads)
@@ -150,38 +156,38 @@ def _placed(number: int, config: KitExperimentConfig, base: Path, file: Path) ->
             ablated=[],
             cleared=[],
             threads=threads,
-            affinity=_affinity(config.cpu_affinity, f"{path}.cpu_affinity", file),
-            runner=_runner(base, runner),
+            affinity=_mask_cpus(config.cpu_affinity, f"{path}.cpu_affinity", file),
+            runner=_find_runner(base, runner),
             arguments=tuple(arguments),
         )
         for threads in counts
     ]
-    return _Placed(number, config, variants)
+    return _NumberedExperiment(number, config, variants)
 
 
-def _runner(base: Path, runner: str) -> Path:
-    """A runner, in the kit's directory or in the checkout of ExecuTorch in it."""
+def _find_runner(base: Path, runner: str) -> Path:
+    """Return the path of a runner, in the kit's directory or in the checkout of ExecuTorch in it."""
     inner = base / "executorch" / runner
     return inner if inner.is_file() else base / runner
 
 
-def _arguments(words: list[str]) -> tuple[list[str], str | None]:
-    """What of ``extra_args`` is the runner's, and the runner that ``--verbose-runner`` names."""
-    kept, verbose, rest = [], None, list(words)
+def _split_arguments(words: list[str]) -> tuple[list[str], str | None]:
+    """Return the runner's part of ``extra_args``, and the runner that ``--verbose-runner`` names."""
+    of_runner, verbose, rest = [], None, list(words)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if name not in _PERF_RUNNER:
-            kept.append(word)
+            of_runner.append(word)
             continue
         if name not in _WITHOUT_VALUE and not equals and rest:
             value = rest.pop(0)
         verbose = value if name == _VERBOSE and value else verbose
-    return kept, verbose
+    return of_runner, verbose
 
 
-def _affinity(mask: str | int | None, path: str, file: Path) -> list[int]:
-    """CPUs of a mask as ``taskset`` reads it: hexadecimal with or without 0x, the lowest bit is CPU 0."""
+def _mask_cpus(mask: str | int | None, path: str, file: Path) -> list[int]:
+    """Return the CPUs of a mask as ``taskset`` reads it: hexadecimal with or without 0x, the lowest bit is CPU 0."""
     if mask is None or mask == "":
         return []
     match = _MASK.match(str(mask).strip())
@@ -192,56 +198,62 @@ def _affinity(mask: str | int | None, path: str, file: Path) -> list[int]:
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
-def _check_names(placed: list[_Placed], file: Path) -> None:
+def _check_names(numbered: list[_NumberedExperiment], file: Path) -> None:
+    """Raise an error if two variants have one name."""
     seen: set[str] = set()
-    for one in placed:
-        for variant in one.variants:
+    for experiment in numbered:
+        for variant in experiment.variants:
             if variant.name in seen:
                 raise field_error(
-                    file, f"experiments[{one.number}].name", f"two experiments named {value_text(variant.name)}"
+                    file, f"experiments[{experiment.number}].name", f"two experiments named {value_text(variant.name)}"
                 )
             seen.add(variant.name)
 
 
-def _pair(
-    number: int, pair: PairFields, placed: list[_Placed], file: Path
-) -> tuple[tuple[_Placed, PlannedVariant], tuple[_Placed, PlannedVariant], str]:
+def _resolve_pair(
+    number: int, pair: PairFields, numbered: list[_NumberedExperiment], file: Path
+) -> tuple[tuple[_NumberedExperiment, PlannedVariant], tuple[_NumberedExperiment, PlannedVariant], str]:
+    """Return the baseline and the candidate of a requested comparison, and its label."""
     path = f"analysis.compare_pairs[{number}]"
     baseline, candidate = (
-        _side(key, f"{path}.{name}", placed, file)
+        _find_side(key, f"{path}.{name}", numbered, file)
         for name, key in zip(("baseline", "candidate"), pair.sides, strict=True)
     )
     return baseline, candidate, pair.label or ""
 
 
-def _side(side: ExperimentKey, path: str, placed: list[_Placed], file: Path) -> tuple[_Placed, PlannedVariant]:
-    timing = {one.config.name: one for one in placed if one.config.mode == "timing"}
-    one = timing.get(side.experiment)
-    if one is None:
+def _find_side(
+    side: ExperimentKey, path: str, numbered: list[_NumberedExperiment], file: Path
+) -> tuple[_NumberedExperiment, PlannedVariant]:
+    """Return the experiment and the variant that a side of a comparison names; raise an error where there is none."""
+    timing = {experiment.config.name: experiment for experiment in numbered if experiment.config.mode == "timing"}
+    experiment = timing.get(side.experiment)
+    if experiment is None:
         hint = did_you_mean(side.experiment, timing)
         raise field_error(file, f"{path}.experiment", f"no timing experiment {value_text(side.experiment)}", hint)
-    variants = [variant for variant in one.variants if side.threads in (variant.threads, None)]
+    variants = [variant for variant in experiment.variants if side.threads in (variant.threads, None)]
     if len(variants) != 1:
-        counts = ", ".join(str(variant.threads) for variant in one.variants)
+        counts = ", ".join(str(variant.threads) for variant in experiment.variants)
         raise field_error(
             file, f"{path}.threads", f"{value_text(side.threads)} is not allowed; {side.experiment} runs with {counts}"
         )
-    return one, variants[0]
+    return experiment, variants[0]
 
 
-def _roles(comparisons: tuple[PlannedComparison, ...]) -> dict[str, Role]:
-    """Roles by the comparisons alone: a name such as ``sme2_off`` tells nothing."""
+def _roles_from_comparisons(comparisons: tuple[PlannedComparison, ...]) -> dict[str, Role]:
+    """Return the roles by the comparisons alone: a name such as ``sme2_off`` tells nothing."""
     candidates = {pair.candidate[1] for pair in comparisons}
     baselines = {pair.baseline[1] for pair in comparisons}
     roles = dict.fromkeys(baselines - candidates, Role.BASELINE)
     return roles | dict.fromkeys(baselines & candidates, Role.INTERMEDIATE)
 
 
-def _experiment(
-    config: KitConfig, base: Path, key: Key, name: str, placed: list[_Placed], roles: dict[str, Role]
+def _common_experiment(
+    config: KitConfig, base: Path, key: Key, name: str, numbered: list[_NumberedExperiment], roles: dict[str, Role]
 ) -> Experiment:
+    """Return the experiment of ours that measures those of the kit with one key in common rounds."""
     runs, warmup, mode = key
-    variants = [variant for one in placed if one.key == key for variant in one.variants]
+    variants = [variant for experiment in numbered if experiment.key == key for variant in experiment.variants]
     return Experiment(
         name=name,
         model=str(base / config.model),
@@ -257,18 +269,21 @@ def _experiment(
     )
 
 
-def _notes(raw: Any, placed: list[_Placed]) -> list[str]:  # noqa: ANN401 - keys that the types leave out
-    """Keys that neither the kit nor we know, and arguments that have no meaning here."""
-    notes = _unknown("", raw, KitConfig)
-    for one, item in zip(placed, raw["experiments"], strict=True):
-        notes += _unknown(f"experiments[{one.number}].", item, KitExperimentConfig)
-        dropped = len(one.config.extra_args) - len(one.variants[0].arguments)
+def _ignored_notes(raw: Any, numbered: list[_NumberedExperiment]) -> list[str]:  # noqa: ANN401 - keys that the types leave out
+    """Return notes on the keys that neither the kit nor we know, and on arguments that have no meaning here."""
+    notes = _unknown_key_notes("", raw, KitConfig)
+    for experiment, item in zip(numbered, raw["experiments"], strict=True):
+        notes += _unknown_key_notes(f"experiments[{experiment.number}].", item, KitExperimentConfig)
+        dropped = len(experiment.config.extra_args) - len(experiment.variants[0].arguments)
         if dropped:
-            notes.append(f"experiments[{one.number}].extra_args: options of the kit's perf_runner.py are ignored")
+            notes.append(
+                f"experiments[{experiment.number}].extra_args: options of the kit's perf_runner.py are ignored"
+            )
     return notes
 
 
-def _unknown(path: str, item: dict[str, object], kind: type[msgspec.Struct]) -> list[str]:
+def _unknown_key_notes(path: str, item: dict[str, object], kind: type[msgspec.Struct]) -> list[str]:
+    """Return a note on each key of a file's object that has no effect."""
     known = kind.__struct_fields__
     return [
         f"{path}{name[:60]} has no effect; {did_you_mean(name, known)}"

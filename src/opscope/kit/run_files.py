@@ -74,16 +74,16 @@ def kit_csv(table: EventTable, model: str, *, with_warmup: bool = True) -> list[
         problem = f"the kit's files are in microseconds, but this trace counts {table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv and parquet keep the clock of the trace")
     counted = table.measured().select(_INFERENCE).unique().with_columns(counts=pl.lit(value=True))
-    rows = _with_places(table.frame).join(counted, on=_INFERENCE, how="left", maintain_order="left")
+    rows = _with_positions(table.frame).join(counted, on=_INFERENCE, how="left", maintain_order="left")
     if not with_warmup:
         rows = rows.filter(pl.col("inference").is_null() | pl.col("counts"))
     rows = _with_run_index(rows)
     first = rows.filter(pl.col("run_index") == 0)
-    return [_timeline(rows, model), _timeline(first, model), _statistics(rows, model)]
+    return [_timeline_csv(rows, model), _timeline_csv(first, model), _statistics_csv(rows, model)]
 
 
-def _with_places(frame: pl.DataFrame) -> pl.DataFrame:
-    """Every event with its place in its inference, in the order of the trace, behind those of loading."""
+def _with_positions(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add to each event its position in its inference, in the order of the trace, behind the events of loading."""
     loads = pl.col("inference").is_null()
     first = pl.when(loads).then(0).otherwise(loads.sum().over("process"))
     placed = frame.with_columns(place=pl.int_range(pl.len()).over(_INFERENCE) + first)
@@ -91,13 +91,15 @@ def _with_places(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_run_index(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add to each event the number of its inference, counted over all processes."""
     numbers = frame.select(_INFERENCE).drop_nulls().unique().sort(_INFERENCE).with_row_index("run_index")
     joined = frame.join(numbers, on=_INFERENCE, how="left", maintain_order="left")
     first = pl.col("run_index").min().over("process")
     return joined.with_columns(pl.col("run_index").fill_null(first).fill_null(0))
 
 
-def _timeline(rows: pl.DataFrame, model: str) -> bytes:
+def _timeline_csv(rows: pl.DataFrame, model: str) -> bytes:
+    """Return rows as a timeline of the kit."""
     start, duration = pl.col("start"), pl.col("duration")
     since_run = start - start.min().over(_INFERENCE)
     categories = {name: classify(name).category.value for name in rows["name"].unique().cast(pl.String)}
@@ -105,18 +107,18 @@ def _timeline(rows: pl.DataFrame, model: str) -> bytes:
         since_run=since_run, op_type=pl.col("name").cast(pl.String).replace_strict(categories, return_dtype=pl.String)
     )
     columns = [
-        *_identity(model, "name"),
+        *_identity_columns(model, "name"),
         decimal(start, _TO_US).alias("start_us"),
         decimal(start + duration, _TO_US).alias("end_us"),
         decimal(duration, _TO_MS).alias("duration_ms"),
-        _percent(rows),
+        _percent_column(rows),
         pl.col("place").alias("node_id"),
         pl.col("run_index"),
         guard_cells(pl.col("block").cast(pl.String)).alias("block"),
         decimal(pl.col("since_run"), _TO_MS).alias("timestamp_ms"),
         pl.col("parent_place").alias("parent_id"),
         pl.col("op_type"),
-        guard_cells(_backend()).alias("backend"),
+        guard_cells(_backend_column()).alias("backend"),
     ]
     text = io.BytesIO()
     rows.clear().select(columns).write_csv(text)
@@ -125,51 +127,57 @@ def _timeline(rows: pl.DataFrame, model: str) -> bytes:
     return text.getvalue()
 
 
-def _statistics(rows: pl.DataFrame, model: str) -> bytes:
-    """Of the inferences that count, and of loading, which each process does once."""
+def _statistics_csv(rows: pl.DataFrame, model: str) -> bytes:
+    """Return the statistics of the inferences that count, and of loading, which each process does once."""
     loads = pl.col("scope").is_in([Scope.LOAD.value, Scope.INIT.value])
-    kept = rows.filter(loads | pl.col("counts"))
-    inferences = max(kept.filter(~loads).select(_INFERENCE).n_unique(), 1)
-    processes = max(kept.filter(loads)["process"].n_unique(), 1)
-    of = pl.when(loads).then(processes).otherwise(inferences)
-    nodes = kept.with_columns(type=_type(), backend=_backend()).group_by(
+    counted = rows.filter(loads | pl.col("counts"))
+    inferences = max(counted.filter(~loads).select(_INFERENCE).n_unique(), 1)
+    processes = max(counted.filter(loads)["process"].n_unique(), 1)
+    divisor = pl.when(loads).then(processes).otherwise(inferences)
+    nodes = counted.with_columns(type=_type_column(), backend=_backend_column()).group_by(
         "type", "backend", "place", loads.alias("loads"), maintain_order=True
     )
-    each = nodes.agg(*(((pl.col(name) * 1000).sum() // of.first()).alias(name) for name in ("duration", "self_time")))
+    per_node = nodes.agg(
+        *(((pl.col(name) * 1000).sum() // divisor.first()).alias(name) for name in ("duration", "self_time"))
+    )
     times = pl.col("duration").sum(), pl.col("self_time").sum(), pl.len().cast(pl.Int64).alias("count")
-    frame = each.group_by("type", "backend", maintain_order=True).agg(*times)
+    frame = per_node.group_by("type", "backend", maintain_order=True).agg(*times)
     columns = [
-        *_identity(model, "type"),
+        *_identity_columns(model, "type"),
         pl.col("count"),
         decimal(pl.col("duration"), _PICO).alias("total_ms"),
         decimal(pl.col("duration") // pl.col("count"), _PICO).alias("avg_ms"),
-        _percent(frame),
+        _percent_column(frame),
     ]
     return frame.sort("duration", descending=True, maintain_order=True).select(columns).write_csv().encode()
 
 
-def _type() -> pl.Expr:
-    """The name of an event without its number: ``Convolution (NHWC, F32) IGEMM`` of that with `` #1``."""
+def _type_column() -> pl.Expr:
+    """Return the name of an event without its number: ``Convolution (NHWC, F32) IGEMM`` of that with `` #1``."""
     return pl.col("name").cast(pl.String).str.replace(r"(?s)^(.*) #.*$", "${1}")
 
 
-def _backend() -> pl.Expr:
+def _backend_column() -> pl.Expr:
+    """Return the backend of an event, portable for all that no delegate ran."""
     return pl.col("backend").cast(pl.String).fill_null(PORTABLE)
 
 
-def _identity(model: str, name: str) -> list[pl.Expr]:
-    """The columns that both kinds of file begin with."""
-    own = pl.col(name).cast(pl.String)
+def _identity_columns(model: str, name: str) -> list[pl.Expr]:
+    """Return the columns that both kinds of file begin with."""
+    name_column = pl.col(name).cast(pl.String)
     return [
         pl.lit(csv_cell(model)).alias("model_id"),
-        guard_cells(own).alias("name"),
-        guard_cells(_type() if name == "name" else own).alias("type"),
-        guard_cells(_backend()).alias("delegate_backend"),
+        guard_cells(name_column).alias("name"),
+        guard_cells(_type_column() if name == "name" else name_column).alias("type"),
+        guard_cells(_backend_column()).alias("delegate_backend"),
     ]
 
 
-def _percent(rows: pl.DataFrame) -> pl.Expr:
-    """Share of the file's self time; empty when there is none at all, since nothing is not a share of nothing."""
+def _percent_column(rows: pl.DataFrame) -> pl.Expr:
+    """Return the share of the file's self time.
+
+    Empty when there is none at all, since nothing is not a share of nothing.
+    """
     total = int(rows["self_time"].sum())
     share = pl.col("self_time") / total * 100 if total else pl.lit(None, pl.Float64)
     return share.alias("pct_total")
@@ -204,12 +212,12 @@ class KitOutput(NamedTuple):
     warmup: int | None
 
     def file(self, end: str) -> str:
-        """Path of one of its files, from the directory of the run; in it where the name is no directory's."""
+        """Return the path of one of its files, from the directory of the run."""
         return f"{self.directory}/{self.stem}{end}".lstrip("/")
 
     @property
     def latency(self) -> Latency:
-        """Of Method::execute."""
+        """Return the latency of Method::execute."""
         return self.analysis.traced or self.analysis.latency
 
 
@@ -219,58 +227,64 @@ def run_files(
     experiments: Sequence[KitOutput],
     pairs: Sequence[tuple[KitOutput, KitOutput]],
 ) -> dict[str, bytes]:
-    """The content of each file by its name, but for the timelines and their statistics.
+    """Return the content of each file by its name, but for the timelines and their statistics.
 
-    ``model`` is what the files are called after, and the path of the program; ``created`` when the run began; ``pairs``
+    ``model`` is what the files are called after, and the path of the program; ``created`` when the run began;
+    ``pairs``
     are candidates with their baselines.
     """
-    (stem, program), results = model, [_result(output) for output in experiments]
+    (stem, program), results = model, [_metrics_entry(output) for output in experiments]
     manifest = {"generated_at": created, "config": None, "model": program, "results": results}
-    summary = {"model": program, "generated_at": created, "runs": [_run(output) for output in experiments]}
+    summary = {"model": program, "generated_at": created, "runs": [_summary_entry(output) for output in experiments]}
     files = {
-        "manifest.json": _json(manifest),
-        "metrics.json": _json({"results": results}),
-        "analysis_summary.json": _json(_analysis_summary(program, experiments)),
-        "operator_analysis.json": _json(_operator_analysis(program, experiments)),
-        f"{stem}_pipeline_summary.json": _json(summary),
-        f"{stem}_pipeline_summary.md": _markdown(stem, created, experiments).encode(),
+        "manifest.json": _json_bytes(manifest),
+        "metrics.json": _json_bytes({"results": results}),
+        "analysis_summary.json": _json_bytes(_analysis_summary(program, experiments)),
+        "operator_analysis.json": _json_bytes(_operator_analysis(program, experiments)),
+        f"{stem}_pipeline_summary.json": _json_bytes(summary),
+        f"{stem}_pipeline_summary.md": _summary_markdown(stem, created, experiments).encode(),
     }
     for output in experiments:
-        files[_robust_name(output)] = _json(_robust_stats(output))
+        files[_robust_name(output)] = _json_bytes(_robust_stats(output))
         files |= {output.file(f"_{name}.csv"): table for name, table in _operator_tables(output).items()}
     for candidate, baseline in pairs:
-        files[f"{candidate.stem}_comparison.csv"] = _comparison(candidate, baseline)
+        files[f"{candidate.stem}_comparison.csv"] = _comparison_csv(candidate, baseline)
     return files
 
 
-def _json(value: Json) -> bytes:
+def _json_bytes(value: Json) -> bytes:
+    """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def _robust_name(output: KitOutput) -> str:
+    """Return the name of the file with the robust statistics of an experiment."""
     return output.file(f"{TIMELINE.removesuffix('.csv')}_robust_stats.json")
 
 
-def _ms(ns: float | None) -> float | None:
+def _to_ms(ns: float | None) -> float | None:
+    """Return nanoseconds as milliseconds."""
     return None if ns is None else ns / 1e6
 
 
-def _result(output: KitOutput) -> Json:
+def _metrics_entry(output: KitOutput) -> Json:
+    """Return the entry of an experiment in the manifest and the metrics."""
     latency = output.latency
     metrics = {
         "runs": latency.n,
         "threads": output.key.threads,
-        "latency_ms": [_ms(sample) for sample in latency.samples_ns],
-        "median_ms": _ms(latency.median_ns),
-        "min_ms": _ms(latency.min_ns),
-        "max_ms": _ms(latency.max_ns),
+        "latency_ms": [_to_ms(sample) for sample in latency.samples_ns],
+        "median_ms": _to_ms(latency.median_ns),
+        "min_ms": _to_ms(latency.min_ns),
+        "max_ms": _to_ms(latency.max_ns),
         "etdump": output.trace,
         "log": None,
     }
     return {"experiment": output.key.experiment, "metrics": metrics}
 
 
-def _run(output: KitOutput) -> Json:
+def _summary_entry(output: KitOutput) -> Json:
+    """Return the entry of an experiment in the pipeline summary."""
     latency = output.latency
     return {
         "experiment": output.key.experiment,
@@ -279,8 +293,8 @@ def _run(output: KitOutput) -> Json:
         "status": "ok",
         "paths": {"etdump": output.trace, "timeline_all": output.file(TIMELINE), "timeline_run0": output.file(RUN0)},
         "metrics": {
-            "median_ms": _ms(latency.median_ns),
-            "mean_ms": _ms(latency.mean_ns),
+            "median_ms": _to_ms(latency.median_ns),
+            "mean_ms": _to_ms(latency.mean_ns),
             "cv_percent": None if latency.cv is None else 100 * latency.cv,
             "robust_stats_path": _robust_name(output),
         },
@@ -290,35 +304,36 @@ def _run(output: KitOutput) -> Json:
 
 
 def _robust_stats(output: KitOutput) -> Json:
-    """Of all measured inferences, and of those within the fences of Tukey."""
+    """Return the statistics of all measured inferences, and of those within the fences of Tukey."""
     latency = output.latency
     samples = np.asarray(latency.samples_ns, np.float64) / 1e6
     low, high = np.percentile(samples, (25, 75))
     lower, upper = float(low - _FENCE * (high - low)), float(high + _FENCE * (high - low))
-    inside = (samples >= lower) & (samples <= upper)
-    outside = samples[~inside].tolist()
-    whole = _spread(samples)
+    within = (samples >= lower) & (samples <= upper)
+    outliers = samples[~within].tolist()
+    overall = _spread_fields(samples)
     return {
-        **whole,
-        "min_ms": _ms(latency.min_ns),
-        "max_ms": _ms(latency.max_ns),
-        "percentiles": {f"p{part}": _ms(getattr(latency, f"p{part}_ns")) for part in (50, 75, 90, 95, 99)},
+        **overall,
+        "min_ms": _to_ms(latency.min_ns),
+        "max_ms": _to_ms(latency.max_ns),
+        "percentiles": {f"p{part}": _to_ms(getattr(latency, f"p{part}_ns")) for part in (50, 75, 90, 95, 99)},
         "outliers": {
-            "count": len(outside),
-            "percentage": 100 * len(outside) / len(samples),
-            "values": outside,
+            "count": len(outliers),
+            "percentage": 100 * len(outliers) / len(samples),
+            "values": outliers,
             "bounds": {"lower": lower, "upper": upper},
         },
-        "trimmed_mean_5_ms": _ms(latency.trimmed_mean_5_ns),
-        "trimmed_mean_10_ms": _ms(latency.trimmed_mean_10_ns),
-        "robust_stats": _spread(samples[inside]) if inside.any() else whole,
+        "trimmed_mean_5_ms": _to_ms(latency.trimmed_mean_5_ns),
+        "trimmed_mean_10_ms": _to_ms(latency.trimmed_mean_10_ns),
+        "robust_stats": _spread_fields(samples[within]) if within.any() else overall,
         "latencies_ms": samples.tolist(),
         "run_indices": list(range(len(samples))),
         "name": output.key.text,
     }
 
 
-def _spread(samples: np.ndarray[Any, np.dtype[np.float64]]) -> Json:
+def _spread_fields(samples: np.ndarray[Any, np.dtype[np.float64]]) -> Json:
+    """Return the mean, the median and the spread of samples."""
     mean = float(samples.mean())
     deviation = float(samples.std(ddof=1)) if len(samples) > 1 else None
     return {
@@ -330,16 +345,16 @@ def _spread(samples: np.ndarray[Any, np.dtype[np.float64]]) -> Json:
     }
 
 
-def _operators(output: KitOutput) -> list[Operator]:
-    """Without the framework's own time and that of the calls of delegates and kernels, the longest first."""
+def _sorted_operators(output: KitOutput) -> list[Operator]:
+    """Return operators, longest first, without the framework's own time and that of calls of delegates and kernels."""
     operators = [operator for operator in output.analysis.operators if operator.position is not None]
     return sorted(operators, key=lambda operator: -operator.traced_ns)
 
 
-def _categories(output: KitOutput) -> dict[Category, float]:
+def _category_times(output: KitOutput) -> dict[Category, float]:
     """Return the milliseconds of an inference by category, longest first; Other is what the named ones leave of it."""
     times: dict[Category, float] = defaultdict(float)
-    for operator in _operators(output):
+    for operator in _sorted_operators(output):
         times[operator.category] += operator.traced_ns / 1e6
     times.pop(Category.OTHER, None)
     rest = output.latency.mean_ns / 1e6 - sum(times.values())
@@ -349,18 +364,22 @@ def _categories(output: KitOutput) -> dict[Category, float]:
 
 
 def _operator_tables(output: KitOutput) -> dict[str, bytes]:
+    """Return the kit's operator tables of an experiment by name."""
     latency, runs = output.latency, output.latency.n
     mean = latency.mean_ns / 1e6
     operators: list[dict[str, Any]] = []
-    for (name, category), alike in _grouped(output, lambda operator: operator.name).items():
-        each, calls = sum(one.traced_ns for one in alike) / 1e6, sum(one.calls for one in alike)
-        times = {"total_ms": each * runs, "avg_ms": each, "pct_of_e2e": 100 * each / mean}
+    for (name, category), grouped in _group_operators(output, lambda operator: operator.name).items():
+        operator_ms, calls = (
+            sum(operator.traced_ns for operator in grouped) / 1e6,
+            sum(operator.calls for operator in grouped),
+        )
+        times = {"total_ms": operator_ms * runs, "avg_ms": operator_ms, "pct_of_e2e": 100 * operator_ms / mean}
         operators.append({"operator": name, "category": category, **times, "event_count": round(calls * runs)})
     operators.sort(key=lambda row: -row["avg_ms"])
     categories: list[dict[str, Any]] = []
-    for category, each in _categories(output).items():
+    for category, category_ms in _category_times(output).items():
         name = _TABLES[category]
-        times = {"total_ms": each * runs, "avg_ms": each, "pct_of_e2e": 100 * each / mean}
+        times = {"total_ms": category_ms * runs, "avg_ms": category_ms, "pct_of_e2e": 100 * category_ms / mean}
         kinds = sum(row["category"] == name for row in operators)
         categories.append({"category": name, **times, "operator_count": kinds})
     end = {
@@ -371,25 +390,25 @@ def _operator_tables(output: KitOutput) -> dict[str, bytes]:
         "min_ms": latency.min_ns / 1e6,
         "max_ms": latency.max_ns / 1e6,
     }
-    others = [row for row in operators if row["category"] == _TABLES[Category.OTHER]][:_OTHERS]
+    top_others = [row for row in operators if row["category"] == _TABLES[Category.OTHER]][:_OTHERS]
     tables = {"category_summary": categories, "operator_details": operators, "e2e_latency": [end]}
-    return {name: _table(rows) for name, rows in {**tables, "other_top_ops": others}.items() if rows}
+    return {name: _table_csv(rows) for name, rows in {**tables, "other_top_ops": top_others}.items() if rows}
 
 
-def _grouped(output: KitOutput, name: Callable[[Operator], str]) -> dict[tuple[str, str], list[Operator]]:
-    """Operators of one name and category, as the kit's tables call it."""
+def _group_operators(output: KitOutput, name: Callable[[Operator], str]) -> dict[tuple[str, str], list[Operator]]:
+    """Group operators by name and category, as the kit's tables call it."""
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
-    for operator in _operators(output):
+    for operator in _sorted_operators(output):
         groups[name(operator), _TABLES[operator.category]].append(operator)
     return groups
 
 
-def _comparison(candidate: KitOutput, baseline: KitOutput) -> bytes:
-    """Categories of two experiments."""
-    first, second = _categories(candidate), _categories(baseline)
+def _comparison_csv(candidate: KitOutput, baseline: KitOutput) -> bytes:
+    """Return a table of the categories of two experiments."""
+    first, second = _category_times(candidate), _category_times(baseline)
     ends = candidate.latency.mean_ns / 1e6, baseline.latency.mean_ns / 1e6
     rows = []
-    for category in sorted({*first, *second}, key=lambda own: _TABLES[own]):
+    for category in sorted({*first, *second}, key=lambda category_key: _TABLES[category_key]):
         times = first.get(category, 0.0), second.get(category, 0.0)
         rows.append(
             {
@@ -401,10 +420,11 @@ def _comparison(candidate: KitOutput, baseline: KitOutput) -> bytes:
                 f"{baseline.key.text}_pct": 100 * times[1] / ends[1],
             }
         )
-    return _table(rows)
+    return _table_csv(rows)
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> bytes:
+def _table_csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Return rows as a CSV table."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(csv_cell(name) for name in rows[0])
@@ -414,12 +434,13 @@ def _table(rows: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
+    """Return the fields of the analysis summary."""
     totals: dict[str, float] = defaultdict(float)
     for output in experiments:
-        for category, each in _categories(output).items():
-            totals[category.value] += each
+        for category, category_ms in _category_times(output).items():
+            totals[category.value] += category_ms
     record = next((info.etrecord for output in experiments if (info := output.analysis.program)), None)
-    kernels = [operator.kernel for output in experiments for operator in _operators(output) if operator.kernel]
+    kernels = [operator.kernel for output in experiments for operator in _sorted_operators(output) if operator.kernel]
     return {
         "run_dir": ".",
         "model": program,
@@ -430,39 +451,43 @@ def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
         "per_etdump": [_per_etdump(output) for output in experiments],
         "csv_dir": ".",
         "csv_files": [output.file(end) for output in experiments for end in (TIMELINE, STATS)],
-        "operator_details": _details(experiments[0]) if experiments else [],
+        "operator_details": _details_by_type(experiments[0]) if experiments else [],
     }
 
 
 def _operator_analysis(program: str, experiments: Sequence[KitOutput]) -> Json:
     """Return the operators of every experiment by type, the longest first, as in the summary's ``operator_details``."""
-    analyses = [{"experiment": output.key.text, "operators": _details(output)} for output in experiments]
+    analyses = [{"experiment": output.key.text, "operators": _details_by_type(output)} for output in experiments]
     return {"model": program, "per_etdump": analyses}
 
 
 def _per_etdump(output: KitOutput) -> Json:
+    """Return the analysis of one experiment, as the analysis summary lists it."""
     return {
         "experiment": output.key.text,
         "etdump": output.trace,
-        "categories_ms": {category.value: each for category, each in _categories(output).items()},
-        "rows": len(_operators(output)),
+        "categories_ms": {category.value: category_ms for category, category_ms in _category_times(output).items()},
+        "rows": len(_sorted_operators(output)),
         "csv_timeline": output.file(RUN0),
         "csv_stats": output.file(STATS),
-        "operator_details": _details(output),
+        "operator_details": _details_by_type(output),
     }
 
 
-def _details(output: KitOutput) -> list[Json]:
-    """Operators by type: those of one name but for its number."""
+def _details_by_type(output: KitOutput) -> list[Json]:
+    """Return operators by type: those of one name but for its number."""
     details = []
-    for (name, _), alike in _grouped(
+    for (name, _), grouped in _group_operators(
         output, lambda operator: operator.name.rpartition(" #")[0] or operator.name
     ).items():
-        total, calls = sum(one.traced_ns for one in alike) / 1e6, sum(one.calls for one in alike)
-        kernels = list(dict.fromkeys(one.kernel for one in alike if one.kernel))
+        total, calls = (
+            sum(operator.traced_ns for operator in grouped) / 1e6,
+            sum(operator.calls for operator in grouped),
+        )
+        kernels = list(dict.fromkeys(operator.kernel for operator in grouped if operator.kernel))
         detail = {
             "name": name,
-            "category": alike[0].category.value,
+            "category": grouped[0].category.value,
             "avg_ms": total / calls if calls else None,
             "count": int(calls) if calls % 1 == 0 else calls,
             "total_ms": total,
@@ -471,7 +496,8 @@ def _details(output: KitOutput) -> list[Json]:
     return sorted(details, key=lambda detail: -detail["total_ms"])
 
 
-def _markdown(stem: str, created: str, experiments: Sequence[KitOutput]) -> str:
+def _summary_markdown(stem: str, created: str, experiments: Sequence[KitOutput]) -> str:
+    """Return the pipeline summary as Markdown."""
     lines = [f"# Pipeline Summary: {stem}", "", f"- Generated: {created}", "", "## Timing Results"]
     lines.append("| Experiment | Threads | Runs | Warmup | Median (ms) | Mean (ms) | CV (%) | Robust Stats |")
     lines.append("|---|---|---|---|---|---|---|---|")

@@ -62,22 +62,23 @@ _MILLI = 1e6
 
 
 def kit_side(directory: Path, name: str | None, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
-    """The side that an experiment of a run directory is, attributed with the files of its program that are named."""
+    """Return the side that an experiment of a run directory is, attributed with the named files of its program."""
     run = read_kit(directory)
     if name is not None:
         return experiment_side(run, run.experiment(name), warmup, files)
-    chosen = _chosen(run)
+    chosen = _choose_experiment(run)
     side = experiment_side(run, chosen, warmup, files)
-    others = [e.key for e in run.experiments if e.trace and e is not chosen]
-    if run.comparisons or not others:
+    further = [e.key for e in run.experiments if e.trace and e is not chosen]
+    if run.comparisons or not further:
         return side
-    message = f"{chosen.key} is shown because it is listed first; the directory also holds {', '.join(others)[:300]}"
+    message = f"{chosen.key} is shown because it is listed first; the directory also holds {', '.join(further)[:300]}"
     return side._replace(
         table=side.table.with_warnings(TraceWarning("kit_first_experiment", message, "choose one: DIR#experiment"))
     )
 
 
-def _chosen(run: KitRun) -> KitExperiment:
+def _choose_experiment(run: KitRun) -> KitExperiment:
+    """Return the experiment to show first: the candidate of a comparison, else the first that left a trace."""
     candidates = [run.experiment(pair.candidate) for pair in run.comparisons]
     kit_experiment = next((experiment for experiment in (*candidates, *run.experiments) if experiment.trace), None)
     if kit_experiment is None:
@@ -93,7 +94,7 @@ def _chosen(run: KitRun) -> KitExperiment:
 def experiment_side(
     run: KitRun, experiment: KitExperiment, warmup: Warmup = None, files: ProgramFiles | None = None
 ) -> Side:
-    """The side that an experiment is, with what its figures say against its trace among the warnings."""
+    """Return the side that an experiment is, with warnings where its figures contradict its trace."""
     from opscope.readers.registry import read_trace
 
     file = experiment.trace
@@ -103,17 +104,22 @@ def experiment_side(
         raise NotFoundError(problem, where=run.directory, hint=reasons or "run it again")
     path = Path(run.directory) / file
     trace = read_trace(path)
-    warnings = [*run.warnings, *experiment.warnings, *_first_run_only(experiment), *_checked(run, experiment, trace)]
+    warnings = [
+        *run.warnings,
+        *experiment.warnings,
+        *_first_run_only(experiment),
+        *_warn_of_differences(run, experiment, trace),
+    ]
     table = mark_warmup(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
     hashes = [(str(path), trace.sha256)]
-    side = Side(table, str(path), trace.format, hashes, experiment.key, None, _variant(experiment))
+    side = Side(table, str(path), trace.format, hashes, experiment.key, None, _experiment_variant(experiment))
     if files is None:
         return _with_recorded_program(run, side)
     return with_program(side, files.program, files.etrecord or record_beside(files.program))
 
 
 def _with_recorded_program(run: KitRun, side: Side) -> Side:
-    """A side attributed with the program that the kit recorded, as far as that is here and is the one that ran."""
+    """Attribute a side with the program that the kit recorded, as far as that is here and is the one that ran."""
     if run.program is None:
         return side
     try:
@@ -125,31 +131,33 @@ def _with_recorded_program(run: KitRun, side: Side) -> Side:
 
 
 def _first_run_only(experiment: KitExperiment) -> list[TraceWarning]:
+    """Warn of an experiment with a timeline of its first run alone."""
     if experiment.trace != experiment.files.run0:
         return []
     message = f"of {experiment.key} only the timeline of the first run exists: one inference, and the first is slow"
     return [TraceWarning("kit_first_run_only", message, "keep the .etdump or the timelines of all runs")]
 
 
-def _checked(run: KitRun, experiment: KitExperiment, trace: TraceRead) -> list[TraceWarning]:
-    """The kit's figures against the trace, and its timeline against its .etdump."""
-    median = _median(trace.table)
-    wrong = [_stated(experiment, stated, median) for stated in experiment.stated]
-    other = experiment.files.timeline if experiment.files.etdump else None
-    warnings = [warning for warning in wrong if warning is not None]
-    return [*warnings, *(_timeline(run, experiment, other, median) if other else [])]
+def _warn_of_differences(run: KitRun, experiment: KitExperiment, trace: TraceRead) -> list[TraceWarning]:
+    """Compare the kit's figures with the trace, and its timeline with its .etdump."""
+    median = _median_inference(trace.table)
+    differing = [_warn_of_median(experiment, stated, median) for stated in experiment.stated]
+    timeline_file = experiment.files.timeline if experiment.files.etdump else None
+    warnings = [warning for warning in differing if warning is not None]
+    return [*warnings, *(_warn_of_timeline(run, experiment, timeline_file, median) if timeline_file else [])]
 
 
-def _median(table: EventTable) -> float:
-    """Of all inferences, as the kit takes it; 0 when there is none."""
+def _median_inference(table: EventTable) -> float:
+    """Return the median of all inferences, as the kit takes it; 0 when there is none."""
     import numpy as np
 
     durations = table.inference_times().duration
     return float(np.median(durations)) if len(durations) else 0.0
 
 
-def _stated(experiment: KitExperiment, stated: StatedMedian, median: float) -> TraceWarning | None:
-    if stated.median_ms is None or _agree(stated.median_ms * _MILLI, median):
+def _warn_of_median(experiment: KitExperiment, stated: StatedMedian, median: float) -> TraceWarning | None:
+    """Warn of a stated median that differs from that of the trace."""
+    if stated.median_ms is None or _nearly_equal(stated.median_ms * _MILLI, median):
         return None
     message = (
         f"{stated.file} states a median of {time_text(stated.median_ms * _MILLI)} for {experiment.key}, "
@@ -158,12 +166,13 @@ def _stated(experiment: KitExperiment, stated: StatedMedian, median: float) -> T
     return TraceWarning("kit_median_differs", message, "trust the trace; the stated figure does not come from it")
 
 
-def _agree(one: float, other: float) -> bool:
-    return abs(one - other) <= max(_SMALLEST_NS, _AGREES * other)
+def _nearly_equal(first_ns: float, second_ns: float) -> bool:
+    """Return whether two durations agree up to rounding."""
+    return abs(first_ns - second_ns) <= max(_SMALLEST_NS, _AGREES * second_ns)
 
 
-def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) -> list[TraceWarning]:
-    """The timeline beside an .etdump: its own warnings about percentages, and whether it tells the same."""
+def _warn_of_timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) -> list[TraceWarning]:
+    """Compare the timeline beside an .etdump with it, and keep the timeline's own warnings about percentages."""
     from opscope.readers.registry import read_trace
 
     try:
@@ -172,11 +181,12 @@ def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) 
         hint = "opscope analysed the .etdump; delete or rewrite the timeline"
         return [TraceWarning("kit_timeline_damaged", f"{file} cannot be read: {error.problem}", hint)]
     warnings = [warning for warning in table.warnings if warning.code.startswith("kit_percentages")]
-    own = _median(table)
-    if _agree(own, median):
+    own_median = _median_inference(table)
+    if _nearly_equal(own_median, median):
         return warnings
     message = (
-        f"the timeline {file} has a median of {time_text(own)} for {experiment.key}, its .etdump {time_text(median)}"
+        f"the timeline {file} has a median of {time_text(own_median)} for {experiment.key}, "
+        f"its .etdump {time_text(median)}"
     )
     return [
         *warnings,
@@ -185,7 +195,7 @@ def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) 
 
 
 class _Outcome(NamedTuple):
-    """What became of an experiment: its side, or why there is none."""
+    """Outcome of an experiment: its side, or why there is none."""
 
     experiment: KitExperiment
     side: Side | None
@@ -196,7 +206,7 @@ class _Outcome(NamedTuple):
 def kit_content(
     directory: Path, compared: tuple[str | None, str | None] | None = None, files: ProgramFiles | None = None
 ) -> ReportContent:
-    """What a report of a run directory shows: of the two experiments that are named, else as the kit was asked.
+    """Return the report of a run directory: of the two experiments that are named, else as the kit was asked.
 
     Experiments whose traces are missing or damaged are listed as failed, whatever the kit recorded about them.
     """
@@ -205,11 +215,11 @@ def kit_content(
     from opscope.reports.content.content import ReportContent, VariantResult
 
     run = read_kit(directory, compared)
-    _chosen(run)
+    _choose_experiment(run)
     if files:
         read_model(files.program, files.etrecord)
-    outcomes = [_outcome(run, e, files) for e in run.experiments if is_timed(e)]
-    sides = _with_warnings(run, outcomes)
+    outcomes = [_experiment_outcome(run, e, files) for e in run.experiments if is_timed(e)]
+    sides = _sides_with_warnings(run, outcomes)
     analyses = {key: analysis_of(side) for key, side in sides.items()}
     if not analyses:
         problems = "; ".join(f"{o.experiment.key}: {o.problem}" for o in outcomes[:3])
@@ -217,9 +227,9 @@ def kit_content(
             raise nothing_known(problems, directory, None)
         raise TraceFormatError(f"no experiment could be measured: {problems}", where=directory, hint=_RUN_AGAIN)
     not_compared: list[str] = []
-    comparisons = comparisons_of(_pairs(run, sides), not_compared)
-    variants = [VariantResult(_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
-    content = ReportContent(_manifest(run, outcomes, analyses), variants, comparisons, [], [])
+    comparisons = comparisons_of(_measured_pairs(run, sides), not_compared)
+    variants = [VariantResult(_experiment_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
+    content = ReportContent(_manifest_of_run(run, outcomes, analyses), variants, comparisons, [], [])
     findings, ruled_out = findings_of(content.manifest, sides, analyses, comparisons, content.shown)
     return msgspec.structs.replace(
         content,
@@ -227,14 +237,14 @@ def kit_content(
         ruled_out=ruled_out,
         quality=quality_of(content.manifest, analyses, comparisons),
         config=run.config,
-        kernel_logs=_kernel_logs(run),
+        kernel_logs=_summarise_logs(run),
         kernels=part("kernels", lambda: kit_kernels(run, analyses, comparisons), None),
         not_compared=not_compared,
     )
 
 
-def _kernel_logs(run: KitRun) -> list[KernelSummary]:
-    """The microkernels that the logs of trace-enabled runs name."""
+def _summarise_logs(run: KitRun) -> list[KernelSummary]:
+    """Return summaries of the microkernels that the logs of trace-enabled runs name."""
     from opscope.analysis.preflight.contents import summarise_kernels
     from opscope.core.system.memory import file_bytes
 
@@ -248,31 +258,36 @@ def _kernel_logs(run: KitRun) -> list[KernelSummary]:
 
 
 def is_timed(experiment: KitExperiment) -> bool:
-    """Whether an experiment was to leave a trace; one of which only a list of kernels is here was not."""
+    """Return whether an experiment was to leave a trace; one of which only a list of kernels is here was not."""
     if experiment.trace or experiment.mode == TIMING:
         return True
     only_kernels = experiment.files.kernel_log or experiment.files.kernels
     return experiment.mode is None and (not only_kernels or experiment.files.latency_log is not None)
 
 
-def _with_warnings(run: KitRun, outcomes: Sequence[_Outcome]) -> dict[str, Side]:
-    """The sides by key; the first also carries what is wrong with experiments that have none, such as kernel logs."""
+def _sides_with_warnings(run: KitRun, outcomes: Sequence[_Outcome]) -> dict[str, Side]:
+    """Return the sides by key.
+
+    The first also carries the warnings of experiments that have none, such as kernel logs.
+    """
     sides = {outcome.experiment.key: outcome.side for outcome in outcomes if outcome.side}
-    others = [warning for e in run.experiments if e.key not in sides for warning in e.warnings]
+    other_warnings = [warning for e in run.experiments if e.key not in sides for warning in e.warnings]
     for key, side in list(sides.items())[:1]:
-        sides[key] = side._replace(table=side.table.with_warnings(*others))
+        sides[key] = side._replace(table=side.table.with_warnings(*other_warnings))
     return sides
 
 
-def _outcome(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -> _Outcome:
+def _experiment_outcome(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -> _Outcome:
+    """Return the outcome of an experiment; a failure of opscope itself becomes its problem."""
     return explained(
         f"the experiment {experiment.key}",
-        lambda: _tried(run, experiment, files),
+        lambda: _try_experiment(run, experiment, files),
         lambda failure: _Outcome(experiment, None, f"unknown because of {failure.because}", FailureKind.BUG),
     )
 
 
-def _tried(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -> _Outcome:
+def _try_experiment(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -> _Outcome:
+    """Return the side of an experiment, or why its trace gives none."""
     try:
         side = experiment_side(run, experiment, None, files)
         analysis_of(side)
@@ -283,33 +298,35 @@ def _tried(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -
     return _Outcome(experiment, side, None)
 
 
-def _pairs(run: KitRun, sides: dict[str, Side]) -> list[tuple[Side, Side]]:
-    """What the kit was asked to compare, where both sides left a trace."""
+def _measured_pairs(run: KitRun, sides: dict[str, Side]) -> list[tuple[Side, Side]]:
+    """Return the pairs of sides that the kit was asked to compare, where both left a trace."""
     pairs = [(sides.get(pair.baseline), sides.get(pair.candidate)) for pair in run.comparisons]
     return [(baseline, candidate) for baseline, candidate in pairs if baseline and candidate]
 
 
-def _variant(experiment: KitExperiment) -> Variant:
+def _experiment_variant(experiment: KitExperiment) -> Variant:
+    """Return an experiment as a variant of the report."""
     return Variant(experiment.key, experiment.role, None, [], experiment.listed.threads)
 
 
-def _manifest(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Analysis]) -> Manifest:
-    """What the kit's files tell about the run, in the form of a bundle's manifest."""
+def _manifest_of_run(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Analysis]) -> Manifest:
+    """Return the run as a bundle's manifest, as far as the kit's files tell it."""
     failed = any(outcome.problem for outcome in outcomes)
     return Manifest(
         opscope=__version__,
         created=run.generated or _NOT_KNOWN,
         status=Status.INCOMPLETE if failed else Status.COMPLETE,
-        model=_model(run, analyses.values()),
-        plan=_plan(run, [outcome.experiment.key for outcome in outcomes]),
-        variants=[_variant(outcome.experiment) for outcome in outcomes],
+        model=_model_of_run(run, analyses.values()),
+        plan=_plan_of_run(run, [outcome.experiment.key for outcome in outcomes]),
+        variants=[_experiment_variant(outcome.experiment) for outcome in outcomes],
         target=Target("Arm kit run", ""),
-        environment=_environment(run),
-        repetitions=[_repetition(outcome) for outcome in outcomes],
+        environment=_environment_of_run(run),
+        repetitions=[_repetition_of_outcome(outcome) for outcome in outcomes],
     )
 
 
-def _model(run: KitRun, analyses: Iterable[Analysis]) -> Model:
+def _model_of_run(run: KitRun, analyses: Iterable[Analysis]) -> Model:
+    """Return the model that the run measured, as far as its files tell."""
     source = run.model or _NOT_KNOWN
     stem = source.replace("\\", "/").rpartition("/")[2].removesuffix(".pte")
     backends = dict.fromkeys(row.backend for a in analyses for row in a.backends)
@@ -327,18 +344,20 @@ def _model(run: KitRun, analyses: Iterable[Analysis]) -> Model:
     )
 
 
-def _plan(run: KitRun, names: list[str]) -> Plan:
-    """One process an experiment; numbers on which the experiments differ are not known."""
-    runs, warmup = _common(run, "runs"), _common(run, "warmup")
+def _plan_of_run(run: KitRun, names: list[str]) -> Plan:
+    """Plan one process for each experiment; numbers on which the experiments differ are not known."""
+    runs, warmup = _common_count(run, "runs"), _common_count(run, "warmup")
     return Plan(rounds=1, runs=runs, warmup=warmup, seed=None, order=[names], timeout_seconds=None)
 
 
-def _common(run: KitRun, field: Literal["runs", "warmup"]) -> int | None:
-    found = {e.runs if field == "runs" else e.warmup for e in run.experiments if e.mode in {None, TIMING}}
-    return found.pop() if len(found) == 1 else None
+def _common_count(run: KitRun, field: Literal["runs", "warmup"]) -> int | None:
+    """Return the number that all timed experiments have in common, if any."""
+    counts = {e.runs if field == "runs" else e.warmup for e in run.experiments if e.mode in {None, TIMING}}
+    return counts.pop() if len(counts) == 1 else None
 
 
-def _environment(run: KitRun) -> Environment:
+def _environment_of_run(run: KitRun) -> Environment:
+    """Return the environment, of which the kit records the checkout of ExecuTorch alone."""
     checkout = run.executorch
     versions = {}
     if checkout and checkout.sha:
@@ -346,7 +365,8 @@ def _environment(run: KitRun) -> Environment:
     return Environment(None, None, None, None, None, None, None, None, None, None, versions)
 
 
-def _repetition(outcome: _Outcome) -> Repetition:
+def _repetition_of_outcome(outcome: _Outcome) -> Repetition:
+    """Return the one repetition of an experiment, with its failure."""
     experiment, side = outcome.experiment, outcome.side
     unknown = Conditions(None, None, None)
     return Repetition(
@@ -367,13 +387,14 @@ def _repetition(outcome: _Outcome) -> Repetition:
 
 
 def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
-    """What the experiments of a run of the kit tell, those with a log or a list of kernels."""
+    """Return the kernels that the experiments of a run of the kit tell, as far as they have a log or a list of them."""
     run = read_kit(directory)
-    wanted = run.experiments if label is None else (run.experiment(label),)
-    return [source for each in wanted if (source := _of_experiment(each, directory)) is not None]
+    selected = run.experiments if label is None else (run.experiment(label),)
+    return [source for experiment in selected if (source := _kernels_of_experiment(experiment, directory)) is not None]
 
 
-def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
+def _kernels_of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
+    """Return the kernels that a log or a list of an experiment names, if it has one."""
     files = experiment.files
     if experiment.kernels is not None and files.kernel_log:
         source = source_of_log(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
@@ -382,24 +403,26 @@ def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource |
         source = source_of_registrations(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
-    return with_variant(source, _variant(experiment))
+    return with_variant(source, _experiment_variant(experiment))
 
 
 def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:
-    """What a report of a run shows of kernels: what was registered, and what the names of operators tell.
+    """Return the kernels that a report of a run shows: those registered, and those that names of operators tell.
 
     On which CPU it ran no file tells, so nothing speaks against SME.
     """
-    sources = [source for each in run.experiments if (source := _of_experiment(each, Path())) is not None]
-    against, every = {one.candidate.label: one for one in comparisons}, KernelFilter()
+    sources = [
+        source for experiment in run.experiments if (source := _kernels_of_experiment(experiment, Path())) is not None
+    ]
+    against, every = {comparison.candidate.label: comparison for comparison in comparisons}, KernelFilter()
     ladders = [
         variant_ladder(
-            each.key,
-            each.listed.threads,
-            LadderInputs(analyses[each.key].operators, {}, comparison=against.get(each.key)),
+            experiment.key,
+            experiment.listed.threads,
+            LadderInputs(analyses[experiment.key].operators, {}, comparison=against.get(experiment.key)),
         )
-        for each in run.experiments
-        if each.key in analyses
+        for experiment in run.experiments
+        if experiment.key in analyses
     ]
     return KernelView(
         columns=[source.column for source in sources],

@@ -1,4 +1,4 @@
-"""Is a run directory of the kit whole, and do its figures agree with its traces."""
+"""Checks of a run directory of the kit: is it whole, and do its figures agree with its traces."""
 
 from __future__ import annotations
 
@@ -48,35 +48,38 @@ _OF_PAIRS = ("kit_pair_unknown", "kit_pair_threads_differ")
 
 
 def kit_checks(directory: Path) -> list[BundleCheck]:
-    """All checks, whatever fails; a NotFoundError where nothing of the kit is there."""
+    """Return all checks, whatever fails; raise a NotFoundError where nothing of the kit is there."""
     try:
         run = read_kit(directory)
     except TraceFormatError as error:
-        damaged = LISTING.answered([Problem(_name(error, directory), "", error.problem)], "")
+        damaged = LISTING.answered([Problem(_problem_file(error, directory), "", error.problem)], "")
         return [damaged, *(question.skipped("a file that lists the experiments is damaged") for question in _BEHIND)]
     timed = [experiment for experiment in run.experiments if is_timed(experiment)]
-    sides = {experiment.key: _side(run, experiment) for experiment in timed if experiment.trace}
+    sides = {experiment.key: _read_side(run, experiment) for experiment in timed if experiment.trace}
     read = [side for side in sides.values() if not isinstance(side, Problem)]
     warnings = [(e, warning) for e in run.experiments for warning in e.warnings]
-    told = [(side.path, warning) for side in read for warning in side.table.warnings]
+    side_warnings = [(side.path, warning) for side in read for warning in side.table.warnings]
     listed = f"{len(run.experiments)} experiment{'s' * (len(run.experiments) != 1)} listed"
     unfinished = _warning_problems([(e.key, warning) for e, warning in warnings], _OF_WHOLE)
     known = {problem.file for problem in unfinished}
     unreadable = [side for side in sides.values() if isinstance(side, Problem)]
     return [
         LISTING.answered([], listed),
-        _pairs(run),
+        _check_pairs(run),
         WHOLE.answered(
-            [*unfinished, *_without_trace(e for e in timed if e.key not in known)],
+            [*unfinished, *_problems_without_trace(e for e in timed if e.key not in known)],
             f"each of {counted_text(len(timed), 'timed experiment')} finished and left a trace",
         ),
         READABLE.answered(
-            [*unreadable, *_empty(read)], f"{counted_text(len(read), 'trace')} readable, and no inference took no time"
+            [*unreadable, *_empty_problems(read)],
+            f"{counted_text(len(read), 'trace')} readable, and no inference took no time",
         )
         if sides
         else READABLE.skipped("there is none"),
-        _program(run, told),
-        STATED.answered(_warning_problems(told, _OF_FIGURES), "the kit's medians and timelines match the traces")
+        _check_program(run, side_warnings),
+        STATED.answered(
+            _warning_problems(side_warnings, _OF_FIGURES), "the kit's medians and timelines match the traces"
+        )
         if read
         else STATED.skipped("there is no trace to compare with"),
     ]
@@ -95,7 +98,7 @@ _LONGEST_DOCUMENT = 64 << 20
 def kit_structure_checks(directory: Path, good: Path) -> list[BundleCheck]:
     """Compare the kinds of files of a run, their columns and the fields of their documents with those of a good run.
 
-    What only the run has is no problem: the kit writes more than a reader needs.
+    The run may have more than the good one: the kit writes more than a reader needs.
 
     Raises:
         NotFoundError: nothing of the kit is in ``good``.
@@ -143,33 +146,36 @@ def _fields_of(path: Path, keys: Sequence[str]) -> list[str]:
     return list(document) if isinstance(document, dict) else []
 
 
-def _pairs(run: KitRun) -> BundleCheck:
+def _check_pairs(run: KitRun) -> BundleCheck:
+    """Check that the requested comparisons can be made."""
     problems = _warning_problems([(run.config or "", warning) for warning in run.warnings], _OF_PAIRS)
     if not problems and not run.comparisons:
         return PAIRS.skipped("no comparison was requested")
     return PAIRS.answered(problems, f"{len(run.comparisons)} of the requested comparisons can be made")
 
 
-def _name(error: OpscopeError, directory: Path) -> str:
+def _problem_file(error: OpscopeError, directory: Path) -> str:
+    """Return the file that an error is about, relative to the run directory."""
     where = str(error.where or directory)
     return where.removeprefix(f"{directory}/")
 
 
-def _side(run: KitRun, experiment: KitExperiment) -> Side | Problem:
-    """An experiment, or why its trace cannot be read."""
+def _read_side(run: KitRun, experiment: KitExperiment) -> Side | Problem:
+    """Return an experiment, or why its trace cannot be read."""
     try:
         return experiment_side(run, experiment)
     except (TraceFormatError, NotFoundError) as error:
         return Problem(experiment.trace or experiment.key, "", error.problem)
 
 
-def _without_trace(timed: Iterable[KitExperiment]) -> list[Problem]:
+def _problems_without_trace(timed: Iterable[KitExperiment]) -> list[Problem]:
+    """Return a problem for each timed experiment that left no trace."""
     message = "no trace of a timing experiment: the runner was built without event tracing"
     return [Problem(experiment.key, "", message) for experiment in timed if not experiment.trace]
 
 
-def _empty(sides: Iterable[Side]) -> list[Problem]:
-    """Traces without an inference, or with one that took no time."""
+def _empty_problems(sides: Iterable[Side]) -> list[Problem]:
+    """Return traces without an inference, or with one that took no time."""
     problems = []
     for side in sides:
         durations = np.asarray(side.table.inference_times().duration)
@@ -183,12 +189,13 @@ def _empty(sides: Iterable[Side]) -> list[Problem]:
 
 
 def _warning_problems(warnings: Sequence[tuple[str, TraceWarning]], codes: Sequence[str]) -> list[Problem]:
-    return [Problem(place, "", warning.message) for place, warning in warnings if warning.code in codes]
+    return [Problem(subject, "", warning.message) for subject, warning in warnings if warning.code in codes]
 
 
-def _program(run: KitRun, told: Sequence[tuple[str, TraceWarning]]) -> BundleCheck:
+def _check_program(run: KitRun, side_warnings: Sequence[tuple[str, TraceWarning]]) -> BundleCheck:
+    """Check that the program that ran is here and matches the traces."""
     if run.program is None:
         reason = f"{run.model} is not here" if run.model else "the program that ran is not recorded"
         return PROGRAM_OF_RUN.skipped(f"{reason}: operators are known by name only")
     passed = f"{run.program} matches the traces"
-    return PROGRAM_OF_RUN.answered(_warning_problems(told, ["program_unusable"]), passed)
+    return PROGRAM_OF_RUN.answered(_warning_problems(side_warnings, ["program_unusable"]), passed)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 UNSTEADY = 0.25
-"""A relative spread above which a rate scatters."""
+"""Relative spread above which a rate is unstable."""
 
 DISTURBED = 0.25
-"""A share of scattering rates above which other work disturbed the measurement: its ceilings may be too low."""
+"""Share of unstable rates above which other work disturbed the measurement: its ceilings may be too low."""
 
 UNDISTURBED_CPU_SHARE = 0.8
-"""Likewise a share of the measuring time with a processor below which it did, however steady the rates are."""
+"""Share of the measuring time with a processor below which other work disturbed it, however steady the rates are."""
 
 
 class KernelClass(str, enum.Enum):
@@ -47,7 +47,7 @@ class KernelClass(str, enum.Enum):
 
 
 class Pattern(str, enum.Enum):
-    """How memory is passed over."""
+    """How a measurement passes over memory."""
 
     COPY = "copy"
     READ = "read"
@@ -56,7 +56,7 @@ class Pattern(str, enum.Enum):
 
 
 class Dispatch(str, enum.Enum):
-    """How work is begun: by a call, or by sharing it out among the threads and waiting for all of them."""
+    """How work is started: by a call, or by sharing it among the threads and waiting for all of them."""
 
     SERIAL = "serial"
     PARALLEL = "parallel"
@@ -166,7 +166,7 @@ class DriftCheck(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance."""
+        """Return whether the difference is within the tolerance."""
         return self.ratio is not None and abs(self.ratio - 1) <= self.tolerance
 
 
@@ -187,12 +187,12 @@ class Drift(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether the kept ceilings still hold; without a single check nothing shows that they do."""
+        """Return whether the stored ceilings still hold; without a single check nothing shows that they do."""
         return bool(self.checks) and all(check.agrees for check in self.checks)
 
     @property
     def exceeded(self) -> bool:
-        """Whether a kept ceiling was passed by more than its tolerance: no further probe can make that good."""
+        """Return whether a stored ceiling was exceeded by more than its tolerance: the stored ones are too low."""
         return any(check.ratio is not None and check.ratio > 1 + check.tolerance for check in self.checks)
 
 
@@ -233,41 +233,44 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
     notes: list[str] = []
 
     def all(self) -> list[MeasuredCeiling]:
-        """Every ceiling."""
+        """Return every ceiling."""
         return [*self.compute, *self.elements, *self.memory, *self.dispatch]
 
     def mac_ceiling(self, dtype: str) -> MacCeiling | None:
         """Return the best level for a number type of an event; None when none was measured."""
-        return _best(ceiling for ceiling in self.compute if ceiling.dtype in computing_types(dtype))
+        return _find_best(ceiling for ceiling in self.compute if ceiling.dtype in computing_types(dtype))
 
     def element_ceiling(self, dtype: str) -> ElementCeiling | None:
         """Return the best level for elements of a number type; None when none was measured."""
-        return _best(ceiling for ceiling in self.elements if ceiling.dtype in computing_types(dtype))
+        return _find_best(ceiling for ceiling in self.elements if ceiling.dtype in computing_types(dtype))
 
     def bandwidth(self, working_set: float, *, in_place: bool = False) -> float | None:
-        """Bytes per second at a working set, the best of the patterns; None when nothing was measured.
+        """Return bytes per second at a working set, the best of the patterns; None if nothing was measured.
 
         Between measured sizes both are interpolated on logarithmic scales; beyond them the nearest one counts.
         """
-        return self._bandwidth((Pattern.UPDATE,) if in_place else (Pattern.COPY, Pattern.READ), working_set)
+        return self._pattern_bandwidth((Pattern.UPDATE,) if in_place else (Pattern.COPY, Pattern.READ), working_set)
 
-    def _bandwidth(self, patterns: Sequence[Pattern], working_set: float) -> float | None:
+    def _pattern_bandwidth(self, patterns: Sequence[Pattern], working_set: float) -> float | None:
         measured: dict[int, int] = {}
         for ceiling in self.memory:
             if ceiling.pattern in patterns:
                 measured[ceiling.working_set] = max(ceiling.rate.best, measured.get(ceiling.working_set, 0))
-        return _interpolated(measured, working_set) if measured else None
+        return _interpolate_rate(measured, working_set) if measured else None
 
     def unsteady(self) -> float:
-        """Share of the ceilings whose runs scatter; near 0 on a quiet machine.
+        """Return the share of the ceilings whose runs scatter; near 0 on a quiet machine.
 
-        When it is large, other work disturbed the measurement, and ceilings may be too low.
+        If it is large, other work disturbed the measurement, and ceilings may be too low.
         """
         rates = [ceiling.rate for ceiling in self.all()]
         return sum(rate.spread > UNSTEADY for rate in rates) / len(rates) if rates else 0.0
 
     def disturbance(self) -> str:
-        """What shows that other work disturbed the measurement: ceilings may be too low. Empty when nothing does."""
+        """Return how other work disturbed the measurement, so that ceilings may be too low.
+
+        Empty if nothing shows it.
+        """
         if self.unsteady() > DISTURBED:
             return f"{share_text(self.unsteady())} of the ceilings were unstable"
         if self.cpu_share is not None and self.cpu_share < UNDISTURBED_CPU_SHARE:
@@ -275,9 +278,9 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
         return ""
 
     def dispatch_ns(self) -> float | None:
-        """Fixed cost of an operator in ns, shared out among the threads when there are several; None: not measured."""
-        wanted = Dispatch.PARALLEL if self.threads > 1 else Dispatch.SERIAL
-        return next((1e9 / ceiling.rate.best for ceiling in self.dispatch if ceiling.dispatch is wanted), None)
+        """Return the fixed cost of an operator in ns, divided among the threads; None if it was not measured."""
+        dispatch_kind = Dispatch.PARALLEL if self.threads > 1 else Dispatch.SERIAL
+        return next((1e9 / ceiling.rate.best for ceiling in self.dispatch if ceiling.dispatch is dispatch_kind), None)
 
 
 def computing_types(dtype: str) -> tuple[str, ...]:
@@ -286,7 +289,7 @@ def computing_types(dtype: str) -> tuple[str, ...]:
     return _COMPUTED_IN.get(activations, (activations,))
 
 
-def _interpolated(measured: dict[int, int], size: float) -> float:
+def _interpolate_rate(measured: dict[int, int], size: float) -> float:
     sizes = sorted(measured)
     upper = next((known for known in sizes if known >= size), sizes[-1])
     lower = max((known for known in sizes if known <= size), default=sizes[0])
@@ -296,7 +299,7 @@ def _interpolated(measured: dict[int, int], size: float) -> float:
     return float(measured[lower] ** (1 - part) * measured[upper] ** part)
 
 
-def _best(ceilings: Iterable[_R]) -> _R | None:
+def _find_best(ceilings: Iterable[_R]) -> _R | None:
     return max(ceilings, key=lambda ceiling: ceiling.rate.best, default=None)
 
 
@@ -343,31 +346,33 @@ _PACKED = {"pf32": "f32", "pf16": "f16", "pqs8": "qs8", "qdu8": "qd8", "qp8": "q
 
 
 def kernel_use(event: str, rows: int | None = None) -> KernelUse | None:
-    """Number type and class of kernels of an event by its name; None for events that do not multiply and accumulate."""
+    """Return number type and kernel class of an event by its name; None for events without multiply-accumulates."""
     form = _EVENT.match(event)
     if form is None:
         return None
     kernel = _OPERATORS.get(form["operator"]) or _ALGORITHMS.get(form["algorithm"] or "")
     if kernel is KernelClass.GEMM and rows == 1:
         kernel = KernelClass.GEMV
-    types = _types(form["tags"])
+    types = _event_types(form["tags"])
     return KernelUse(_DTYPES.get(types, "_".join(types)), kernel) if kernel and types else None
 
 
 def operator_name(event: str) -> str:
-    """XNNPACK's operator in an event's name: ``Sigmoid`` of ``Sigmoid (NC) #2``; other names come back whole.
+    """Return XNNPACK's operator in an event's name: ``Sigmoid`` of ``Sigmoid (NC) #2``.
 
-    A conversion carries its target where the name tells it: ``Convert to qd8`` of ``Convert (NC, F32, QDU8)``.
+    Other names are returned unchanged.
+
+    A conversion includes its target if the name states it: ``Convert to qd8`` of ``Convert (NC, F32, QDU8)``.
     """
     form = _EVENT.match(event)
     if form is None:
         return event
-    types = _types(form["tags"])
+    types = _event_types(form["tags"])
     return f"Convert to {types[-1]}" if form["operator"] == "Convert" and types else form["operator"]
 
 
-def _types(tags: str | None) -> tuple[str, ...]:
-    """Number types in an event's name, behind its layout."""
+def _event_types(tags: str | None) -> tuple[str, ...]:
+    """Return the number types in an event's name, which follow its layout."""
     return tuple(_PACKED.get(tag, tag) for tag in (tags or "").lower().split(", ")[1:])
 
 
@@ -388,52 +393,54 @@ _NO_RATE = Rate(0, 0, 0, 0.0)
 _NEAR_SET, _FAR_SET = 1 << 18, 1 << 26
 
 
-def drift_sample(kept: Ceilings) -> Ceilings:
-    """The few ceilings that a short probe tries again: arithmetic of several number types, memory near and far."""
-    chosen = [ceiling for ceiling, _ in _tried(kept)]
+def drift_sample(stored: Ceilings) -> Ceilings:
+    """Return the few ceilings that a short probe measures again: arithmetic, and memory near and far."""
+    chosen = [ceiling for ceiling, _ in _choose_samples(stored)]
     return msgspec.structs.replace(
-        kept,
-        compute=_only(kept.compute, chosen),
-        elements=_only(kept.elements, chosen),
-        memory=_only(kept.memory, chosen),
-        dispatch=_only(kept.dispatch, chosen),
+        stored,
+        compute=_select_same(stored.compute, chosen),
+        elements=_select_same(stored.elements, chosen),
+        memory=_select_same(stored.memory, chosen),
+        dispatch=_select_same(stored.dispatch, chosen),
     )
 
 
-def drift_of(kept: Ceilings, probes: Sequence[Ceilings], checked_at: str) -> Drift:
-    """The tried ceilings beside the best rate that any of the probes reached."""
+def drift_of(stored: Ceilings, probes: Sequence[Ceilings], checked_at: str) -> Drift:
+    """Compare the ceilings that were measured again with the best rate that any of the probes reached."""
     seconds = round(sum(probe.seconds for probe in probes), 3)
-    checks = [msgspec.structs.replace(check, found=_best_again(ceiling, probes)) for ceiling, check in _tried(kept)]
-    return Drift(kept.measured_at or "", checked_at, seconds, checks)
+    checks = [
+        msgspec.structs.replace(check, found=_best_again(ceiling, probes)) for ceiling, check in _choose_samples(stored)
+    ]
+    return Drift(stored.measured_at or "", checked_at, seconds, checks)
 
 
 def unmeasured(ceiling: _R) -> _R:
-    """What a ceiling is of, without what was measured: equal for the same instructions."""
+    """Return a ceiling without its rate, so that ceilings of the same instructions are equal."""
     return msgspec.structs.replace(ceiling, rate=_NO_RATE)
 
 
-def _best_again(tried: MeasuredCeiling, probes: Iterable[Ceilings]) -> int | None:
-    wanted = unmeasured(tried)
-    again = [one.rate.best for probe in probes for one in probe.all() if unmeasured(one) == wanted]
-    return max(again, default=None)
+def _best_again(sample: MeasuredCeiling, probes: Iterable[Ceilings]) -> int | None:
+    key = unmeasured(sample)
+    rates = [ceiling.rate.best for probe in probes for ceiling in probe.all() if unmeasured(ceiling) == key]
+    return max(rates, default=None)
 
 
-def _tried(kept: Ceilings) -> list[tuple[MeasuredCeiling, DriftCheck]]:
-    """The ceilings that are tried again, each with what is known of its check before."""
-    found: list[tuple[MeasuredCeiling, str, float]] = [
+def _choose_samples(stored: Ceilings) -> list[tuple[MeasuredCeiling, DriftCheck]]:
+    """Return the ceilings to measure again, each with what is known of its check before."""
+    samples: list[tuple[MeasuredCeiling, str, float]] = [
         (ceiling, f"{ceiling.dtype} with {ceiling.level}", COMPUTE_TOLERANCE)
         for dtype in _TRIED_DTYPES
-        if (ceiling := kept.mac_ceiling(dtype))
+        if (ceiling := stored.mac_ceiling(dtype))
     ]
     for limit, tolerance in ((_NEAR_SET, CACHE_TOLERANCE), (_FAR_SET, FAR_TOLERANCE)):
         copies = [
-            ceiling for ceiling in kept.memory if ceiling.pattern is Pattern.COPY and ceiling.working_set <= limit
+            ceiling for ceiling in stored.memory if ceiling.pattern is Pattern.COPY and ceiling.working_set <= limit
         ]
         if copies:
             largest = max(copies, key=lambda ceiling: ceiling.working_set)
-            found.append((largest, f"copy of {size_text(largest.working_set)}", tolerance))
-    return [(ceiling, DriftCheck(words, ceiling.rate.best, None, tolerance)) for ceiling, words, tolerance in found]
+            samples.append((largest, f"copy of {size_text(largest.working_set)}", tolerance))
+    return [(ceiling, DriftCheck(words, ceiling.rate.best, None, tolerance)) for ceiling, words, tolerance in samples]
 
 
-def _only(ceilings: Iterable[_R], chosen: list[MeasuredCeiling]) -> list[_R]:
-    return [ceiling for ceiling in ceilings if any(ceiling is one for one in chosen)]
+def _select_same(ceilings: Iterable[_R], chosen: list[MeasuredCeiling]) -> list[_R]:
+    return [ceiling for ceiling in ceilings if any(ceiling is selected for selected in chosen)]

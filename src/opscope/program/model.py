@@ -1,4 +1,4 @@
-"""One typed picture of a model: its program, the graphs of its delegates, and what the exporter recorded."""
+"""One typed model of a program: the program itself, the graphs of its delegates, and the exporter's record."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 
 
 class StayedOutside(NamedTuple):
-    """Why operators were not delegated, where the runtime decides that when it loads a model."""
+    """Reasons why operators were not delegated, for runtimes that decide that when they load a model."""
 
     rules: str  # the release that the rules are of
     reasons: Mapping[tuple[str, int], PortableReason]  # by method and instruction
 
 
 class NamedLayer(NamedTuple):
-    """A layer that the name of a tensor tells."""
+    """A layer that the name of a tensor states."""
 
     path: str  # empty for the model itself
     types: tuple[str, ...] = ()  # class of each module on the path; empty where none is told
 
     def modules(self) -> dict[str, str]:
-        """Classes by path, of the modules around it, too."""
+        """Return class names by path, including those of the modules around it."""
         steps = self.path.split(".")
-        return {".".join(steps[: count + 1]): own for count, own in enumerate(self.types)}
+        return {".".join(steps[: count + 1]): class_name for count, class_name in enumerate(self.types)}
 
 
 class ProgramModel:
-    """A model as its files tell it.
+    """A model as its files describe it.
 
     Args:
         executable: the .pte.
         graphs: of its XNNPACK delegates.
-        record: the ETRecord; None without. One that was recorded of another model is left out, see ``conflict``.
-        outside: why operators were not delegated; None where the exporter decided that.
-        own_costs: what gives that of an operator of the runtime's own kernels, by method and instruction, and None of
-            one whose cost is not known; no mapping where they compute operators of ATen, whose costs are known.
-        layers: by method and operator, where the file itself tells them.
+        record: the ETRecord; None without one. A record of another model is not used, see ``conflict``.
+        outside: why operators were not delegated; None if the exporter decided that.
+        own_costs: functions that return the cost of an operator of the runtime's own kernels, or None if it is
+            unknown, by method and instruction; None if all operators are ATen's, whose costs are known.
+        layers: by method and operator, if the file itself states them.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ProgramModel:
         self.own_costs = own_costs
         self.layers = layers or {}
         self.graphs = tuple(graphs)
-        self.conflict = None if record is None else _conflict(executable, self.graphs, record)
+        self.conflict = None if record is None else _find_conflict(executable, self.graphs, record)
         self.record = record if self.conflict is None else None
 
     @cached_property
@@ -76,7 +76,10 @@ class ProgramModel:
         return {plan.name: ModelMethod(self, plan) for plan in self.executable.plans}
 
     def called(self, name: str) -> ModelMethod | None:
-        """The method of a call: that of its name, or the only one that runs anything, under the name of the call."""
+        """Return the method of a call: that of its name, or the only one that runs anything.
+
+        None if there is no such method.
+        """
         if name in self.methods:
             return self.methods[name]
         method, label = without_population(name)
@@ -87,19 +90,21 @@ class ProgramModel:
 
 
 class ModelMethod:
-    """One method of a model, under the name of a call of it where several stand for phases."""
+    """One method of a model, under the name of a call if several calls of it stand for phases."""
 
-    def __init__(self, model: ProgramModel, plan: MethodPlan, called: str | None = None) -> None:
-        self.plan = replace(plan, name=called) if called else plan
+    def __init__(self, model: ProgramModel, plan: MethodPlan, call_name: str | None = None) -> None:
+        self.plan = replace(plan, name=call_name) if call_name else plan
         self.graphs: dict[int, XnnGraph] = {g.delegate: g.graph for g in model.graphs if g.method == plan.name}
         record = model.record
         graphs = [graph for graph in record.graphs if graph.method == plan.name] if record else []
         self.origins = Origins(graphs[0]) if graphs else None
         handles = record.instruction_handles if record else {}
-        self.handles = {number: own for (name, number), own in handles.items() if name == plan.name}
-        own = None if model.outside is None else model.outside.reasons
+        self.handles = {number: value for (name, number), value in handles.items() if name == plan.name}
+        model_reasons = None if model.outside is None else model.outside.reasons
         self.reasons = (
-            None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
+            None
+            if model_reasons is None
+            else {number: reason for (name, number), reason in model_reasons.items() if name == plan.name}
         )
         self.layers = {number: layer for (name, number), layer in model.layers.items() if name == plan.name}
         known = model.own_costs
@@ -115,16 +120,16 @@ AFTER_LOWERING = (
 _DELEGATE_CALL = "executorch_call_delegate"
 
 
-def _conflict(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
-    """Why a record tells nothing of this program, as a sentence; None when it does."""
+def _find_conflict(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
+    """Return why a record does not apply to this program, as a sentence; None if it does."""
     if any(node.target.endswith(_DELEGATE_CALL) for graph in record.graphs for node in graph.nodes):
         return AFTER_LOWERING
-    problem = _difference(executable, graphs, record)
+    problem = _find_difference(executable, graphs, record)
     return f"the record belongs to another model: {problem}" if problem else None
 
 
-def _difference(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
-    """What a record says that is not so in this program; None when it can be of it."""
+def _find_difference(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
+    """Return what a record states that this program contradicts; None if there is nothing."""
     plans = {plan.name: plan for plan in executable.plans}
     for edge in record.graphs:
         if edge.method not in plans:
@@ -149,7 +154,7 @@ def _handle_conflict(plan: MethodPlan | None, instruction: int) -> str | None:
 
 
 def _call_conflict(plans: Mapping[str, MethodPlan], record: EtRecord) -> str | None:
-    """Whether the calls of delegates are at the recorded places."""
+    """Return where the calls of delegates differ from the recorded ones; None if they agree."""
     for (method, instruction), backend in record.delegates.items():
         plan = plans.get(method)
         steps = plan.chains[0].steps if plan and plan.chains else ()

@@ -1,7 +1,7 @@
-"""What caused an operator: the aten operator, the module and the line of Python, found by debug handle.
+"""Find what caused an operator: the aten operator, the module and the line of Python, by debug handle.
 
-One handle covers everything that one call in the exported model was decomposed into, so module and line are the same
-for all of it; which of the aten operators a node computes is told by kind and size.
+One handle covers everything that one call in the exported model was decomposed into, so module and line are the
+same for all of it; kind and size tell which of the aten operators a node computes.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _ATEN = {
     "StaticTranspose": "permute transpose t",
     "Subtract": "sub",
 }
-"""For kinds of nodes whose aten operator has another name; the others have the kind's own in lower case."""
+"""Aten operators of node kinds; other kinds are named like their operator, in lower case."""
 
 _COMPUTING = frozenset("Conv2d DepthwiseConv2d ConvTranspose2d FullyConnected BatchMatrixMultiply Softmax".split())
 _LIBRARY = ("/torch/", "/torchao/", "/executorch/exir/")
 
 
 class NodeOrigin(NamedTuple):
-    """Which nodes of a model, by number, a node of the graph computes that a runtime made of it."""
+    """The nodes of a model, by number, that a node of the graph that ran computes."""
 
     nodes: tuple[int, ...]  # all that it computes, in order; empty for one that was added
     main: int | None  # the one that the work is in; None for one that was added, or that is not known
@@ -70,7 +70,7 @@ class NodeOrigin(NamedTuple):
 
 
 class OperatorOrigin(msgspec.Struct, frozen=True):
-    """What caused an operator."""
+    """The aten operator, module and line that caused an operator."""
 
     handle: int  # the debug handle
     aten: str  # the aten operator, as `aten.convolution.default`
@@ -89,37 +89,37 @@ class Origins:
         self.modules = {scope.path: scope.type for node in graph.nodes for scope in node.modules}
 
     def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> OperatorOrigin | None:
-        """The origin of a payload's node whose output has this shape; None when its handle leads nowhere."""
+        """Return the origin of a payload's node whose output has this shape; None if its handle is not recorded."""
         nodes = self._by_handle.get(node.debug_handle, ())
         if not nodes:
             return None
         fitting = [edge for edge in nodes if fits_kind(node.kind, edge)]
         sized = [edge for edge in fitting if self._has_size(edge, dims)]
-        return self._origin((sized or fitting or nodes)[0], node.debug_handle)
+        return self._make_origin((sized or fitting or nodes)[0], node.debug_handle)
 
-    def of_handles(self, handles: Iterable[int], called: str = "") -> OperatorOrigin | None:
-        """The origin of a portable operator."""
+    def of_handles(self, handles: Iterable[int], operator_name: str = "") -> OperatorOrigin | None:
+        """Return the origin of a portable operator; None if none of its handles is recorded."""
         for handle in handles:
             nodes = self._by_handle.get(handle, ())
-            named = [edge for edge in nodes if aten_operator(edge.target) == aten_operator(called)]
+            matching = [edge for edge in nodes if aten_operator(edge.target) == aten_operator(operator_name)]
             if nodes:
-                return self._origin((named or nodes)[0], handle)
+                return self._make_origin((matching or nodes)[0], handle)
         return None
 
     def fused(self, carried: set[int], listed: Sequence[int]) -> dict[int, list[str]]:
-        """Operators of a delegate that no node carries, under the handle of the operator they were fused into."""
+        """Return operators of a delegate that no node carries, by the handle of the operator they were fused into."""
         makers = {name: edge for edge in self._graph.nodes for name in edge.outputs}
-        found: dict[int, list[str]] = {}
+        fused_targets: dict[int, list[str]] = {}
         for handle in dict.fromkeys(listed):
             if handle not in carried:
                 for edge in self._by_handle.get(handle, ()):
-                    into = _producer(edge, makers, carried)
+                    into = _find_carried_producer(edge, makers, carried)
                     if into is not None:
-                        found.setdefault(into, []).append(edge.target)
-        return found
+                        fused_targets.setdefault(into, []).append(edge.target)
+        return fused_targets
 
     def conflict(self, graph: XnnGraph) -> str | None:
-        """Why a payload cannot be of the model that was recorded: operators or sizes that differ; None when it can."""
+        """Return why a payload cannot be of the recorded model: operators or sizes that differ; None if it can be."""
         dims = {value.id: value.dims for value in graph.values}
         for node in graph.nodes:
             if node.debug_handle != NO_HANDLE and node.kind in _COMPUTING:
@@ -139,11 +139,11 @@ class Origins:
         return None
 
     def _has_size(self, edge: EdgeNode, dims: tuple[int, ...]) -> bool:
-        """Whether an output has these dimensions in some order; ones, and sizes that can differ, do not count."""
+        """Return whether an output has these dimensions in some order; sizes of 1, and open sizes, do not count."""
         recorded = [self._sizes[name] for name in edge.outputs if name in self._sizes]
         return any(_same_sizes(sizes, dims) for sizes in recorded) or not recorded
 
-    def _origin(self, edge: EdgeNode, handle: int) -> OperatorOrigin:
+    def _make_origin(self, edge: EdgeNode, handle: int) -> OperatorOrigin:
         frame = own_line(edge.frames)
         if not edge.modules:
             return OperatorOrigin(handle, edge.target, None, None, frame)
@@ -151,20 +151,20 @@ class Origins:
 
 
 def fits_kind(kind: str, edge: EdgeNode) -> bool:
-    """Whether a node of this kind can compute an aten operator."""
+    """Return whether a node of this kind can compute an aten operator."""
     if kind.startswith("Concatenate"):
         return aten_operator(edge.target) in {"cat", "stack"}
     return aten_operator(edge.target) in _ATEN.get(kind, kind.casefold()).split()
 
 
 def own_line(frames: Sequence[SourceLine]) -> SourceLine | None:
-    """The innermost line that is not torch's own; the innermost of all where there is none."""
+    """Return the innermost line that is not torch's own, else the innermost of all; None without lines."""
     lines = [frame for frame in frames if not any(part in frame.file for part in _LIBRARY)]
     return lines[-1] if lines else frames[-1] if frames else None
 
 
-def _producer(edge: EdgeNode, makers: dict[str, EdgeNode], carried: set[int]) -> int | None:
-    """The nearest handle in front of an operator that a node carries."""
+def _find_carried_producer(edge: EdgeNode, makers: dict[str, EdgeNode], carried: set[int]) -> int | None:
+    """Return the nearest handle before an operator that a node carries; None if there is none."""
     waiting, seen = list(edge.inputs), set(edge.inputs)
     while waiting:
         maker = makers.get(waiting.pop(0))
@@ -182,5 +182,5 @@ def _same_sizes(sizes: Sequence[int | str], dims: tuple[int, ...]) -> bool:
     if any(isinstance(size, str) for size in sizes):
         known = Counter(size for size in sizes if isinstance(size, int) and size > 1)
         return not known - Counter(dims)
-    wanted, had = (sorted(size for size in each if size != 1) for each in (sizes, dims))
-    return wanted == had
+    recorded, actual = (sorted(size for size in dimensions if size != 1) for dimensions in (sizes, dims))
+    return recorded == actual

@@ -1,9 +1,9 @@
-"""Phases of a language model: reading a prompt, making one token after another, and what comes before and between.
+"""Phases of a language model: reading a prompt, and making one token after another.
 
-A call that stands for a phase is named by it: ``prefill_128`` reads 128 tokens, ``decode_at_10`` makes the token at
-position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values, ``prefill_128_at_10``
-reads 128 tokens behind 10 others, ``decode_64_at_10`` makes 64, one after the other, as tools time them. What stands
-behind a blank tells settings apart: ``decode_64_at_0 n_threads=4``.
+A call that stands for a phase is named by it: ``prefill_128`` reads 128 tokens, ``decode_at_10`` makes the
+token at position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values,
+``prefill_128_at_10`` reads 128 tokens after 10 others, ``decode_64_at_10`` makes 64, one after the other, as
+tools time them. Text after a blank distinguishes settings: ``decode_64_at_0 n_threads=4``.
 """
 
 from __future__ import annotations
@@ -59,24 +59,25 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 def phase_of(name: str, tokens: int | None = None) -> Phase | None:
-    """The phase that a call is named by; ``tokens`` of a call where more is known than its name. None: no phase.
+    """Return the phase that a call's name states; None if it is no phase.
 
-    A name without a number says too little: image models have methods called ``decode``, too. A call of known tokens
-    and any other name makes one token or reads several.
+    ``tokens`` is the number of tokens of a call, where it is known. A name without a number is not enough, since
+    image models also have methods called ``decode``. A call with known tokens and any other name makes one token or
+    reads several.
     """
     form = _NAME.match(name)
     numbers = form.group("tokens", "position", "cache") if form else (None, None, None)
-    named, position, cache = (int(text) if text else None for text in numbers)
+    named_tokens, position, cache = (int(text) if text else None for text in numbers)
     reads = name.startswith(_PREFILL) if form else (tokens or 1) > 1
-    if tokens is None and position is None and not (reads and named):
+    if tokens is None and position is None and not (reads and named_tokens):
         return None
     if reads:
-        return Phase(PhaseKind.PREFILL, tokens or named, (position or 0) if form else None, cache)
-    return Phase(PhaseKind.DECODE, tokens or named or 1, position, cache)
+        return Phase(PhaseKind.PREFILL, tokens or named_tokens, (position or 0) if form else None, cache)
+    return Phase(PhaseKind.DECODE, tokens or named_tokens or 1, position, cache)
 
 
 def phase_name(phase: Phase) -> str:
-    """The name of a call that stands for a phase of reading or making tokens."""
+    """Return the name of a call that stands for a phase of reading or making tokens."""
     cache = f"_of_{phase.cache}" if phase.cache else ""
     if phase.kind is PhaseKind.PREFILL:
         behind = f"_at_{phase.position}" if phase.position else ""

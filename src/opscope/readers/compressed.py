@@ -28,7 +28,7 @@ _LARGE = 1 << 26
 
 
 def advise_dontneed(data: memoryview, end: int) -> None:
-    """Give the memory of a mapped file up to a byte back; what is looked at again is loaded again."""
+    """Give the memory of a mapped file up to a byte back; parts that are read again are loaded again."""
     mapping = data.obj
     if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         mapping.madvise(mmap.MADV_DONTNEED, 0, end // mmap.PAGESIZE * mmap.PAGESIZE)
@@ -52,7 +52,7 @@ def mapped_file(path: Path) -> memoryview:
 
 
 def check_unchanged(data: memoryview, path: Path) -> None:
-    """Refuse what was read of a mapped file that has another size by now; of a copy nothing can have changed."""
+    """Refuse the content of a mapped file that has another size by now; of a copy nothing can have changed."""
     if isinstance(data.obj, mmap.mmap) and path.stat().st_size != len(data):
         hint = "wait for the program that writes it, and read it again"
         raise TraceFormatError("the file changed while it was read", where=path, hint=hint)
@@ -74,12 +74,12 @@ _HINT = "the file is damaged or not a trace; decompress it and give the result"
 
 
 def is_compressed(data: bytes | memoryview) -> bool:
-    """Whether data start like one of these formats."""
+    """Return whether data start like one of these formats."""
     return bytes(data[:2]) == _GZIP or bytes(data[:4]) == _ZSTD
 
 
 def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
-    """The content of a compressed file, or the data themselves when they are not compressed."""
+    """Return the content of a compressed file, or the data themselves when they are not compressed."""
     content, cut = inflated_part(data, path)
     if cut:
         raise TraceFormatError("the compressed data is truncated", where=path, offset=len(data), hint=_HINT)
@@ -87,15 +87,15 @@ def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
 
 
 def inflated_part(data: bytes | memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
-    """The same, of a file that is cut off as much as there is."""
+    """Return the content as :func:`inflated` does, of a file that is cut off as much as there is."""
     if not is_compressed(data):
         return data, False
     with limited(path):
-        return _gunzipped(memoryview(data), path) if data[:2] == _GZIP else _unzstd(memoryview(data), path)
+        return _inflate_gzip(memoryview(data), path) if data[:2] == _GZIP else _inflate_zstd(memoryview(data), path)
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """The first bytes of a file's content, which may be compressed; fewer where it is shorter or damaged."""
+    """Return the first bytes of a file's content, which may be compressed; fewer where it is shorter or damaged."""
     with opened(path) as file:
         data = file.read(max(count, _PROBE))
     if data[:2] == _GZIP:
@@ -106,6 +106,7 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def _first_of_zstd(data: bytes, count: int) -> bytes:
+    """Return the first bytes of the content of zstd data."""
     import zstandard  # noqa: PLC0415 - needed for this format only
 
     with contextlib.suppress(zstandard.ZstdError):
@@ -115,7 +116,7 @@ def _first_of_zstd(data: bytes, count: int) -> bytes:
 
 
 def keep_compressed(path: Path) -> Path:
-    """Put a file with its content compressed in the place of a file; the path that it has then.
+    """Put a file with its content compressed in the place of a file; return its path.
 
     A large file stays as it is: it is mapped when it is read, and so that it may be of any size. A link does, too.
     """
@@ -132,14 +133,14 @@ def keep_compressed(path: Path) -> Path:
 
 
 def content_sha256(path: Path) -> str:
-    """Hash of a file's content, in hexadecimal, which is inflated where it is compressed; else as ``sha256_of``."""
+    """Return the hash of a file's content, in hexadecimal, inflated where it is compressed; else as ``sha256_of``."""
     if not is_compressed(head_of(path, len(_ZSTD))):
         return sha256_of(path)
     return hashlib.sha256(inflated(file_bytes(path), path)).hexdigest()
 
 
 class _Content:
-    """What is inflated, part by part."""
+    """Inflated content, part by part."""
 
     def __init__(self, path: Path, stored: int) -> None:
         self._path, self._parts = path, io.BytesIO()
@@ -156,11 +157,12 @@ class _Content:
         self._parts.write(part)
 
     def whole(self) -> bytes:
-        """All of it; nothing is copied."""
+        """Return all parts; nothing is copied."""
         return self._parts.getvalue()
 
 
-def _gunzipped(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
+def _inflate_gzip(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
+    """Inflate gzip data, of any number of members; return whether the last one was cut."""
     content, rest, cut = _Content(path, len(data)), data, False
     while len(rest):
         stream = zlib.decompressobj(_GZIP_WINDOW)
@@ -173,7 +175,7 @@ def _gunzipped(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
 
 
 def _gunzip_member(stream: zlib._Decompress, data: memoryview, content: _Content) -> memoryview:
-    """Inflate a member; what is behind it."""
+    """Inflate a member; return the data behind it."""
     for start in range(0, len(data), _GZIP_STEP):
         step: bytes | memoryview = data[start : start + _GZIP_STEP]
         while len(step) and not stream.eof:
@@ -185,7 +187,8 @@ def _gunzip_member(stream: zlib._Decompress, data: memoryview, content: _Content
     return data[len(data) :]
 
 
-def _unzstd(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
+def _inflate_zstd(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
+    """Inflate zstd data, of any number of frames; return whether the last one was cut."""
     import zstandard  # noqa: PLC0415 - needed for this format only
 
     content, stream = _Content(path, len(data)), zstandard.ZstdDecompressor().decompressobj()

@@ -51,45 +51,45 @@ class FlatBuffer:
         self._u16: NDArray[np.uint16] = self.bytes.view("<u2")
 
     def error(self, problem: str, offset: int | None = None) -> TraceFormatError:
-        """An error that names this file."""
+        """Return an error that names this file."""
         hint = "the file is truncated or damaged: copy it again from the source"
         return TraceFormatError(problem, where=self.where, offset=offset, hint=hint)
 
     def root(self) -> Tables:
-        """The root table."""
+        """Return the root table."""
         return self.tables(self.follow(np.array([self.origin], np.int64)))
 
     def u32(self, at: Ints) -> Ints:
-        """Unsigned 32-bit values at byte positions."""
-        self._check(at, _WORD)
+        """Return the unsigned 32-bit values at byte positions."""
+        self._check_bounds(at, _WORD)
         words: Ints = self.words[at >> 2].astype(np.int64)
         return words
 
     def i32(self, at: Ints) -> Ints:
-        """Signed 32-bit values at byte positions."""
-        self._check(at, _WORD)
+        """Return the signed 32-bit values at byte positions."""
+        self._check_bounds(at, _WORD)
         words: Ints = self._i32[at >> 2].astype(np.int64)
         return words
 
     def u64(self, at: Ints) -> NDArray[np.uint64]:
-        """Unsigned 64-bit values at byte positions; only 4-byte alignment is given in a size-prefixed buffer."""
-        self._check(at, 2 * _WORD)
+        """Return the unsigned 64-bit values at positions; a size-prefixed buffer guarantees 4-byte alignment only."""
+        self._check_bounds(at, 2 * _WORD)
         low: NDArray[np.uint64] = self.words[at >> 2].astype(np.uint64)
         high: NDArray[np.uint64] = self.words[(at >> 2) + 1].astype(np.uint64)
-        whole: NDArray[np.uint64] = low | (high << np.uint64(32))
-        return whole
+        value: NDArray[np.uint64] = low | (high << np.uint64(32))
+        return value
 
     def u8(self, at: Ints) -> Ints:
-        """Bytes at byte positions."""
-        self._check(at, 1, align=1)
+        """Return the bytes at byte positions."""
+        self._check_bounds(at, 1, align=1)
         return self.bytes[at].astype(np.int64)
 
     def follow(self, at: Ints) -> Ints:
-        """Positions that the relative offsets at ``at`` point to."""
+        """Return the positions that the relative offsets at ``at`` point to."""
         return at + self.u32(at)
 
     def vector(self, at: Ints, width: int = _WORD) -> tuple[Ints, Ints]:
-        """First element and length of vectors whose length field stands at ``at``; the whole vector is inside."""
+        """Return first element and length of vectors whose length field is at ``at``; the whole vector is inside."""
         count = self.u32(at)
         first = at + _WORD
         beyond = first + count * width > self.size
@@ -98,10 +98,11 @@ class FlatBuffer:
         return first, count
 
     def tables(self, at: Ints) -> Tables:
-        """The tables at these positions."""
+        """Return the tables at these positions."""
         return Tables(self, at)
 
-    def _check(self, at: Ints, width: int, align: int = _WORD) -> None:
+    def _check_bounds(self, at: Ints, width: int, align: int = _WORD) -> None:
+        """Refuse positions outside the file, or not aligned."""
         if not len(at):
             return
         low, high = int(at.min()), int(at.max())
@@ -111,27 +112,27 @@ class FlatBuffer:
             raise self.error("an offset is not aligned", int(at[np.argmax(at & (align - 1) != 0)]))
 
     def vtables(self, at: Ints) -> tuple[Ints, Ints]:
-        """Distinct vtables of the tables at ``at`` and the number of each table's vtable."""
+        """Return the distinct vtables of the tables at ``at`` and the number of each table's vtable."""
         start = at - self.i32(at)
         number: Ints
         if len(start) and (start == start[0]).all():
             distinct, number = start[:1], np.zeros(len(start), np.int64)
         else:
-            first, number = _peeled(start)
+            first, number = _number_values(start)
             distinct = start[first]
-        self._check(distinct, _WORD, align=2)
+        self._check_bounds(distinct, _WORD, align=2)
         size = self._u16[distinct >> 1].astype(np.int64)
         if ((size < _WORD) | (distinct + size > self.size)).any():
             raise self.error("a table has an impossible layout", int(distinct[0]))
         return distinct, number
 
     def table_end(self, at: Ints) -> Ints:
-        """First byte behind the fields of each table that stand in the table itself."""
+        """Return the first byte behind the fields of each table that lie in the table itself."""
         size: Ints = self._u16[((at - self.i32(at)) >> 1) + 1].astype(np.int64)
         return at + size
 
     def slots(self, vtable: int) -> Ints:
-        """Offsets of a vtable's fields from the start of their table, 0 for absent ones."""
+        """Return the offsets of a vtable's fields from the start of their table, 0 for absent ones."""
         size = int(self._u16[vtable >> 1])
         return self._u16[(vtable + _WORD) >> 1 : (vtable + size) >> 1].astype(np.int64)
 
@@ -152,46 +153,46 @@ class Tables:
         return len(self.at)
 
     def field(self, slot: int) -> Ints:
-        """Byte position of a field in each table, 0 where the table does not have it."""
+        """Return the byte position of a field in each table, 0 where the table does not have it."""
         if len(self._slots) == 1:
-            alone = int(self._slots[0][slot]) if slot < len(self._slots[0]) else 0
-            return self.at + alone if alone else np.zeros_like(self.at)
+            only_offset = int(self._slots[0][slot]) if slot < len(self._slots[0]) else 0
+            return self.at + only_offset if only_offset else np.zeros_like(self.at)
         offsets = np.array([slots[slot] if slot < len(slots) else 0 for slots in self._slots], np.int64)
         offset = offsets[self._number]
         return np.where(offset > 0, self.at + offset, 0)
 
     def int32(self, slot: int, default: int = 0) -> Ints:
-        """A signed 32-bit field."""
-        return self._gather(slot, default, self.buffer.i32)
+        """Return a signed 32-bit field."""
+        return self._gather_field(slot, default, self.buffer.i32)
 
     def uint8(self, slot: int) -> Ints:
-        """A byte field, also the type of a union."""
-        return self._gather(slot, 0, self.buffer.u8)
+        """Return a byte field, also the type of a union."""
+        return self._gather_field(slot, 0, self.buffer.u8)
 
     def uint64(self, slot: int) -> NDArray[np.uint64]:
-        """An unsigned 64-bit field, 0 where absent."""
+        """Return an unsigned 64-bit field, 0 where absent."""
         position = self.field(slot)
-        there = position > 0
-        if there.all():
+        present = position > 0
+        if present.all():
             return self.buffer.u64(position)
         out = np.zeros(len(position), np.uint64)
-        out[there] = self.buffer.u64(position[there])
+        out[present] = self.buffer.u64(position[present])
         return out
 
     def reference(self, slot: int) -> Ints:
-        """Position that an offset field points to, 0 where absent."""
-        return self._gather(slot, 0, self.buffer.follow)
+        """Return the position that an offset field points to, 0 where absent."""
+        return self._gather_field(slot, 0, self.buffer.follow)
 
     def vector(self, slot: int, width: int = _WORD) -> tuple[Ints, Ints]:
-        """First element and length of a vector field; both 0 where absent."""
+        """Return first element and length of a vector field; both 0 where absent."""
         at = self.reference(slot)
         first, count = np.zeros_like(at), np.zeros_like(at)
-        there = at > 0
-        first[there], count[there] = self.buffer.vector(at[there], width)
+        present = at > 0
+        first[present], count[present] = self.buffer.vector(at[present], width)
         return first, count
 
     def children(self, slot: int) -> tuple[Ints, Ints]:
-        """Tables in a vector field of every table, flattened: their positions and the row of their owner."""
+        """Return the tables in a vector field of every table, flattened: their positions and the row of their owner."""
         first, count = self.vector(slot)
         total = int(count.sum())
         if total * _WORD > self.buffer.size:
@@ -201,23 +202,24 @@ class Tables:
         return self.buffer.follow(first[owner] + within * _WORD), owner
 
     def strings(self, slot: int) -> tuple[Ints, list[str]]:
-        """A string field as codes into a list of distinct texts; code -1 where absent.
+        """Return a string field as codes into a list of distinct texts; code -1 where absent.
 
         Text that is not UTF-8 keeps its place with replacement characters.
         """
         return intern_strings(self.buffer, self.reference(slot))
 
     def only(self, row: int) -> Tables:
-        """The table of one row."""
+        """Return the table of one row."""
         return Tables(self.buffer, self.at[row : row + 1])
 
-    def _gather(self, slot: int, default: int, read: _Reader) -> Ints:
+    def _gather_field(self, slot: int, default: int, read: _Reader) -> Ints:
+        """Return a field of each table, or its default where absent."""
         position = self.field(slot)
-        there = position > 0
-        if there.all():
+        present = position > 0
+        if present.all():
             return read(position)
         out = np.full(len(position), default, np.int64)
-        out[there] = read(position[there])
+        out[present] = read(position[present])
         return out
 
 
@@ -228,21 +230,21 @@ if TYPE_CHECKING:
 
 
 def intern_strings(buffer: FlatBuffer, at: Ints) -> tuple[Ints, list[str]]:
-    """Distinct strings among those at ``at`` (0: absent), and for each position its number, -1 for absent ones.
+    """Return the distinct strings at ``at`` (0: absent), and for each position its number, -1 for absent ones.
 
     A trace holds one copy of a name per event; they are compared without making a Python string of each. Strings of
     one length are compared as rows of words.
     """
     codes = np.full(len(at), -1, np.int64)
-    there = np.flatnonzero(at > 0)
-    first, length = buffer.vector(at[there], 1)
+    present = np.flatnonzero(at > 0)
+    first, length = buffer.vector(at[present], 1)
     texts: dict[str, int] = {}
     budget = buffer.size
     for size in np.unique(length).tolist():
-        rows = there[length == size]
+        rows = present[length == size]
         starts = first[length == size]
         words = (size + _WORD - 1) // _WORD
-        representative, number = _distinct(buffer, starts, size, words)
+        representative, number = _distinct_strings(buffer, starts, size, words)
         budget -= len(representative) * size
         if budget < 0:
             raise buffer.error("strings overlap each other", int(starts[0]))
@@ -252,37 +254,37 @@ def intern_strings(buffer: FlatBuffer, at: Ints) -> tuple[Ints, list[str]]:
     return codes, list(texts)
 
 
-def _distinct(buffer: FlatBuffer, starts: Ints, size: int, words: int) -> tuple[Ints, Ints]:
-    """Positions of the distinct strings of one length, and the number of each string among them."""
+def _distinct_strings(buffer: FlatBuffer, starts: Ints, size: int, words: int) -> tuple[Ints, Ints]:
+    """Return the positions of the distinct strings of one length, and the number of each string among them."""
     if words > _LONGEST_TABULATED_NAME:
         return _distinct_long(buffer, starts, size)
     table = np.zeros((len(starts), words), np.uint32)
     for word in range(words):
         table[:, word] = buffer.u32(starts + word * _WORD) if word < words - 1 else _last_word(buffer, starts, size)
-    representative, number = _peeled(_hash_rows(table))
+    representative, number = _number_values(_hash_rows(table))
     if not np.array_equal(table[representative][number], table):  # two names share a hash: compare them in full
         _, representative, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
     return starts[representative], number
 
 
-def _peeled(hashes: NDArray[np.uint64] | Ints) -> tuple[Ints, Ints]:
-    """First row of each distinct value and the number of each row's value; sorts only when there are many values."""
+def _number_values(hashes: NDArray[np.uint64] | Ints) -> tuple[Ints, Ints]:
+    """Return the first row of each distinct value and each row's number; sorts only when there are many values."""
     number = np.full(len(hashes), -1, np.int64)
-    left = np.arange(len(hashes))
+    unnumbered = np.arange(len(hashes))
     first: list[int] = []
-    while len(left) and len(first) < _FEW_NAMES:
-        same = hashes[left] == hashes[left[0]]
-        number[left[same]] = len(first)
-        first.append(int(left[0]))
-        left = left[~same]
-    if len(left):
+    while len(unnumbered) and len(first) < _FEW_NAMES:
+        same = hashes[unnumbered] == hashes[unnumbered[0]]
+        number[unnumbered[same]] = len(first)
+        first.append(int(unnumbered[0]))
+        unnumbered = unnumbered[~same]
+    if len(unnumbered):
         _, representative, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         return representative, inverse
     return np.array(first, np.int64), number
 
 
 def _hash_rows(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """A 64-bit hash of each row; FNV-1a over words with a shift to mix the upper half back in."""
+    """Return a 64-bit hash of each row; FNV-1a over words with a shift to mix the upper half back in."""
     value = np.full(len(table), 0xCBF29CE484222325, np.uint64)
     for column in table.T:
         value = (value ^ column) * np.uint64(0x100000001B3)
@@ -291,7 +293,7 @@ def _hash_rows(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 
 def _last_word(buffer: FlatBuffer, starts: Ints, size: int) -> NDArray[np.uint32]:
-    """The last, partly filled word of strings of one length, the bytes beyond their end cleared."""
+    """Return the last, partly filled word of strings of one length, the bytes beyond their end cleared."""
     tail = (size - 1) % _WORD + 1
     word = np.zeros(len(starts), np.uint32)
     for byte in range(tail):
@@ -300,6 +302,7 @@ def _last_word(buffer: FlatBuffer, starts: Ints, size: int) -> NDArray[np.uint32
 
 
 def _distinct_long(buffer: FlatBuffer, starts: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return the distinct positions of long strings, which are not compared."""
     distinct, number = np.unique(starts, return_inverse=True)
     if len(distinct) * size > buffer.size:
         raise buffer.error("strings overlap each other")
@@ -311,20 +314,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Number(Generic[T]):
-    """How a number is stored: its width in bytes, how many are read, and what an absent field means."""
+    """Encoding of a number: its width in bytes, how many are read, and what an absent field means."""
 
     width: int
     read: Callable[[FlatBuffer, Ints], NDArray[np.generic]]
     absent: T
 
 
-def _u16(buffer: FlatBuffer, at: Ints) -> Ints:
+def _read_u16(buffer: FlatBuffer, at: Ints) -> Ints:
+    """Return the unsigned 16-bit values at byte positions."""
     return buffer.u8(at) | (buffer.u8(at + 1) << 8)
 
 
 UINT8 = Number[int](1, lambda buffer, at: buffer.u8(at), 0)
 BOOL = Number[bool](1, lambda buffer, at: buffer.u8(at) != 0, absent=False)
-UINT16 = Number[int](2, _u16, 0)
+UINT16 = Number[int](2, _read_u16, 0)
 UINT32 = Number[int](4, lambda buffer, at: buffer.u32(at), 0)
 INT32 = Number[int](4, lambda buffer, at: buffer.i32(at), 0)
 UINT64 = Number[int](8, lambda buffer, at: buffer.u64(at), 0)
@@ -334,18 +338,18 @@ FLOAT64 = Number[float](8, lambda buffer, at: buffer.u64(at).view(np.float64), 0
 
 
 def numbers(tables: Tables, slot: int, number: Number[T]) -> list[T]:
-    """A number of each table."""
+    """Return a number of each table."""
     position = tables.field(slot)
     out = [number.absent] * len(tables)
-    there = np.flatnonzero(position)
-    values: list[T] = number.read(tables.buffer, position[there]).tolist()
-    for row, value in zip(there.tolist(), values, strict=True):
+    present = np.flatnonzero(position)
+    values: list[T] = number.read(tables.buffer, position[present]).tolist()
+    for row, value in zip(present.tolist(), values, strict=True):
         out[row] = value
     return out
 
 
 def vectors(tables: Tables, slot: int, number: Number[T]) -> list[tuple[T, ...]]:
-    """A vector of numbers of each table, empty where absent."""
+    """Return a vector of numbers of each table, empty where absent."""
     first, count = tables.vector(slot, number.width)
     if int(count.sum()) * number.width > tables.buffer.size:
         raise tables.buffer.error("vectors overlap each other")
@@ -356,25 +360,25 @@ def vectors(tables: Tables, slot: int, number: Number[T]) -> list[tuple[T, ...]]
 
 
 def lengths(tables: Tables, slot: int) -> list[int]:
-    """Length of a vector of each table, without reading it; 0 where absent."""
+    """Return the length of a vector of each table, without reading it; 0 where absent."""
     lengths: list[int] = tables.vector(slot)[1].tolist()
     return lengths
 
 
 def texts(tables: Tables, slot: int) -> list[str]:
-    """A text of each table, empty where absent."""
+    """Return a text of each table, empty where absent."""
     codes, distinct = tables.strings(slot)
     return [distinct[code] if code >= 0 else "" for code in codes.tolist()]
 
 
 def nested(tables: Tables, slot: int) -> tuple[Tables, Ints]:
-    """The tables in a vector of each table, and the row of the owner of each, ascending."""
+    """Return the tables in a vector of each table, and the row of the owner of each, ascending."""
     at, owner = tables.children(slot)
     return Tables(tables.buffer, at), owner
 
 
 def referred(tables: Tables, slot: int) -> tuple[Tables, list[int]]:
-    """The table that each row refers to, and the rows that do."""
+    """Return the table that each row refers to, and the rows that do."""
     at = tables.reference(slot)
     rows = np.flatnonzero(at)
     return Tables(tables.buffer, at[rows]), rows.tolist()
@@ -389,17 +393,20 @@ class Member(NamedTuple):
 
 
 def union(tables: Tables, slot: int) -> list[Member]:
-    """The members of a union by type, absent ones (type 0) left out; its type stands at ``slot``, the table behind."""
+    """Return the members of a union by type, absent ones (type 0) left out.
+
+    ``slot`` is its type, the next its table.
+    """
     types, at = tables.uint8(slot), tables.reference(slot + 1)
     empty = (types > 0) & (at == 0)
     if empty.any():
         raise tables.buffer.error("a declared table is missing", int(tables.at[np.argmax(empty)]))
-    found = [(number, np.flatnonzero(types == number)) for number in np.unique(types[types > 0]).tolist()]
-    return [Member(number, rows.tolist(), Tables(tables.buffer, at[rows])) for number, rows in found]
+    rows_by_type = [(number, np.flatnonzero(types == number)) for number in np.unique(types[types > 0]).tolist()]
+    return [Member(number, rows.tolist(), Tables(tables.buffer, at[rows])) for number, rows in rows_by_type]
 
 
 def grouped(items: Sequence[T], owner: Ints, owners: int) -> list[tuple[T, ...]]:
-    """Items by their owner, whose numbers ascend."""
+    """Return items by their owner, whose numbers ascend."""
     ends = np.cumsum(np.bincount(owner, minlength=owners)).tolist()
     starts = [0, *ends][:-1]
     return [tuple(items[start:end]) for start, end in zip(starts, ends, strict=True)]

@@ -38,22 +38,22 @@ class ExecutedBlock(NamedTuple):
 
     @property
     def streaming(self) -> bool:
-        """Whether the processor is in the mode of its matrix unit."""
+        """Return whether the processor is in the mode of its matrix unit."""
         return bool(self.state >> _STREAMING_AT & 1)
 
     @property
     def vector_bits(self) -> int:
-        """Length of a scalable vector, in that mode or outside of it."""
+        """Return the length of a scalable vector, in that mode or outside of it."""
         return ((self.state >> _VECTOR_AT & _LENGTH) + 1) * _STEP_BITS
 
     @property
     def tile_bits(self) -> int:
-        """Length of a row of a tile."""
+        """Return the length of a row of a tile."""
         return ((self.state >> _TILE_AT & _LENGTH) + 1) * _STEP_BITS
 
 
 class ExecutedParts(NamedTuple):
-    """What a process executed, in parts."""
+    """Parts of the execution of a process."""
 
     parts: list[
         Counter[ExecutedBlock]
@@ -63,9 +63,10 @@ class ExecutedParts(NamedTuple):
 
 
 def read_qemu_log(lines: Iterable[bytes], marks: Mapping[int, str]) -> ExecutedParts:
-    """What a process executed.
+    """Return the blocks that a process executed, in parts.
 
-    ``lines``: of the log; ``marks``: names by words of instructions that end a part. A block that holds one is of none.
+    ``lines``: of the log; ``marks``: names by words of instructions that end a part. A block that holds one is of
+    none.
 
     Raises TraceFormatError: a block ran that the log does not hold.
     """
@@ -73,37 +74,39 @@ def read_qemu_log(lines: Iterable[bytes], marks: Mapping[int, str]) -> ExecutedP
     translated: dict[int, tuple[int, ...]] = {}
     counts: Counter[bytes] = Counter()
     marked, triggers = dict[bytes, str](), list[str]()
-    found, words, place = list[Counter[ExecutedBlock]](), list[int](), 0
+    parts, words, start = list[Counter[ExecutedBlock]](), list[int](), 0
     for line in lines:
         if line.startswith(b"Trace "):
             key = line[line.index(b"[") + 1 : line.index(b"]")]
             if key not in known:
-                known[key] = _block(key, translated)
-                if held := next((name for word, name in marks.items() if word in known[key].words), None):
-                    marked[key] = held
+                known[key] = _find_block(key, translated)
+                if mark := next((name for word, name in marks.items() if word in known[key].words), None):
+                    marked[key] = mark
             if key in marked:
                 triggers.append(marked[key])
-                found.append(_blocks(counts, known))
+                parts.append(_counted_blocks(counts, known))
                 counts = Counter()
             else:
                 counts[key] += 1
         elif line.startswith(b"IN:"):
-            words, place = [], 0
+            words, start = [], 0
         elif match := _INSTRUCTION.match(line):
-            place = place or int(match[1], 16)
+            start = start or int(match[1], 16)
             words.append(int(match[2], 16))
-            translated[place] = tuple(words)
-    return ExecutedParts([*found, _blocks(counts, known)], triggers, frozenset(known[key] for key in marked))
+            translated[start] = tuple(words)
+    return ExecutedParts([*parts, _counted_blocks(counts, known)], triggers, frozenset(known[key] for key in marked))
 
 
-def _blocks(counts: Counter[bytes], known: dict[bytes, ExecutedBlock]) -> Counter[ExecutedBlock]:
+def _counted_blocks(counts: Counter[bytes], known: dict[bytes, ExecutedBlock]) -> Counter[ExecutedBlock]:
+    """Return how often each block ran."""
     blocks: Counter[ExecutedBlock] = Counter()
     for key, times in counts.items():
         blocks[known[key]] += times
     return blocks
 
 
-def _block(key: bytes, translated: dict[int, tuple[int, ...]]) -> ExecutedBlock:
+def _find_block(key: bytes, translated: dict[int, tuple[int, ...]]) -> ExecutedBlock:
+    """Return the block of a line of the log; raise an error where the log does not have it."""
     match = _STATE.match(key)
     if match is None or (address := int(match[2], 16)) not in translated:
         raise TraceFormatError(f"the QEMU log has no instructions for the block {key.decode('ascii', 'replace')}")
@@ -116,26 +119,26 @@ _TOTAL = re.compile(rb"(?:summary|totals): (\d+)")
 
 
 def read_callgrind(path: Path, names: dict[int, str]) -> Counter[tuple[str, int]]:
-    """How often each instruction ran in a part of a process, by its file, `???` where there is none, and its address.
+    """Return how often each instruction of a part ran, by its file, `???` where there is none, and its address.
 
-    ``path``: of the part; ``names``: of files by their numbers, which stand in the first part that has them; filled
+    ``path``: of the part; ``names``: of files by their numbers, which the first part that has them tells; filled
     here.
 
-    Raises TraceFormatError: what it states as its sum is another one.
+    Raises TraceFormatError: its stated sum is another one.
     """
-    found: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[str, int]] = Counter()
     file, address, skips, total = "???", 0, False, None
     for line in file_bytes(path).splitlines():
         if cost := _COST.match(line):
             if not skips:
-                address = _address(cost[1], address)
-                found[file, address] += int(cost[2])
+                address = _next_address(cost[1], address)
+                counts[file, address] += int(cost[2])
             skips = False
-        elif named := _OBJECT.match(line):
-            number = int(named[2])
-            if named[3]:
-                names[number] = named[3].decode("utf-8", "replace")
-            if not named[1]:  # else it is that of a function that is called
+        elif object_line := _OBJECT.match(line):
+            number = int(object_line[2])
+            if object_line[3]:
+                names[number] = object_line[3].decode("utf-8", "replace")
+            if not object_line[1]:  # else it is that of a function that is called
                 file = names.get(number, "???")
         elif line.startswith(b"calls="):
             # The next line is what the call cost, which stands with the function that was called. Its address is not
@@ -143,12 +146,13 @@ def read_callgrind(path: Path, names: dict[int, str]) -> Counter[tuple[str, int]
             skips = True
         elif total is None and (summed := _TOTAL.match(line)):
             total = int(summed[1])
-    if total is not None and total != found.total():
-        raise TraceFormatError(f"{found.total()} instructions are listed, but they add up to {total}", where=path)
-    return found
+    if total is not None and total != counts.total():
+        raise TraceFormatError(f"{counts.total()} instructions are listed, but they add up to {total}", where=path)
+    return counts
 
 
-def _address(text: bytes, last: int) -> int:
+def _next_address(text: bytes, last: int) -> int:
+    """Return an address, which may be relative to the one before."""
     if text == b"*":
         return last
     return int(text, 16) if text.startswith(b"0x") else last + int(text)

@@ -1,4 +1,4 @@
-"""Which kernels a process called or registered: the file of a kernel counter, and XNNPACK's log.
+"""Kernels that a process called or registered: the file of a kernel counter, and XNNPACK's log.
 
 The file that a kernel counter leaves is little endian, of fixed size:
 
@@ -18,7 +18,8 @@ Lines of XNNPACK's log are those of a library that was built with log level 4 or
     Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_ukernel_...'. (init_f32_gemm_config, src/configs/gemm.c:97)
 
 Older versions end behind the kernel. On Android the lines come through logcat, whose tag takes the place of
-``Note (XNNPACK)``; the formats brief, tag, process, time and threadtime are read. All other lines are passed over.
+``Note (XNNPACK)``; the formats brief, tag, process, time and threadtime are read. All other lines are passed
+over.
 """
 
 from __future__ import annotations
@@ -63,46 +64,47 @@ class _Header(NamedTuple):
 
     @property
     def table(self) -> int:
-        """Where the rows begin."""
+        """Return the position of the rows."""
         return _HEADER.size + (self.names_size + 7) // 8 * 8
 
     @property
     def counts(self) -> int:
-        """Where the numbers begin."""
+        """Return the position of the numbers."""
         return self.table + _ROW.itemsize * self.rows
 
     @property
     def end(self) -> int:
-        """How long the file is."""
+        """Return the length of the file."""
         return self.counts + 8 * self.kernels * self.rows
 
 
 def read_kernel_counts(path: Path) -> KernelCalls:
-    """The calls that a counter left in a file."""
+    """Return the calls that a counter left in a file."""
     return parse_kernel_counts(file_bytes(path), path)
 
 
 def parse_kernel_counts(data: bytes, path: Path) -> KernelCalls:
-    """The calls in the bytes of a file; ``path`` is for messages."""
+    """Return the calls in the bytes of a file; ``path`` is for messages."""
     if not data.strip(b"\0"):
         hint = "the counter was not loaded, or the process ended before XNNPACK ran anything"
         raise EmptyTraceError("the file holds no counts", where=path, hint=hint)
-    header = _header(data, path)
-    names = _names(data, header, path)
+    header = _read_header(data, path)
+    names = _read_names(data, header, path)
     rows = np.frombuffer(data, _ROW, header.used, header.table)
     counts = np.frombuffer(data, "<u8", header.kernels * header.used, header.counts)
     table = counts.reshape(header.used, header.kernels)
-    every = [_operator(rows[number], table[number], names) for number in range(1, header.used)]
+    every = [_operator_calls(rows[number], table[number], names) for number in range(1, header.used)]
     return KernelCalls(
         kernels=names,
-        outside=_calls(table[0], names),
+        outside=_calls_by_kernel(table[0], names),
         operators=tuple(operator for operator in every if operator.runs or operator.calls),
         delegate_calls=header.calls,
         problem=next((text for flag, text in _PROBLEMS.items() if header.flags & flag), None),
     )
 
 
-def _header(data: bytes, path: Path) -> _Header:
+def _read_header(data: bytes, path: Path) -> _Header:
+    """Return the header of a file of kernel counts; raise an error where it contradicts the file."""
     if not data.startswith(MAGIC) or len(data) < _HEADER.size:
         raise TraceFormatError("not a file of kernel counts", where=path, offset=0)
     header = _Header(*_HEADER.unpack_from(data))
@@ -113,7 +115,8 @@ def _header(data: bytes, path: Path) -> _Header:
     return header
 
 
-def _names(data: bytes, header: _Header, path: Path) -> tuple[str, ...]:
+def _read_names(data: bytes, header: _Header, path: Path) -> tuple[str, ...]:
+    """Return the names of the kernels; raise an error where they are damaged."""
     text = data[_HEADER.size : _HEADER.size + header.names_size].split(b"\0")
     names = tuple(name.decode("ascii", "replace") for name in text[: header.kernels])
     if len(names) != header.kernels or not all(names) or len(set(names)) != len(names):
@@ -121,17 +124,19 @@ def _names(data: bytes, header: _Header, path: Path) -> tuple[str, ...]:
     return names
 
 
-def _operator(row: NDArray[np.void], counts: NDArray[np.uint64], names: tuple[str, ...]) -> OperatorCalls:
+def _operator_calls(row: NDArray[np.void], counts: NDArray[np.uint64], names: tuple[str, ...]) -> OperatorCalls:
+    """Return the calls of an operator, a row of the table."""
     position = int(row["position"])
     return OperatorCalls(
         delegate=int(row["delegate"]),
         position=None if position == _NONE else position,
         runs=int(row["runs"]),
-        calls=_calls(counts, names),
+        calls=_calls_by_kernel(counts, names),
     )
 
 
-def _calls(counts: NDArray[np.uint64], names: tuple[str, ...]) -> dict[str, int]:
+def _calls_by_kernel(counts: NDArray[np.uint64], names: tuple[str, ...]) -> dict[str, int]:
+    """Return the counts that are not 0, by the names of the kernels."""
     return {names[number]: int(counts[number]) for number in counts.nonzero()[0]}
 
 
@@ -150,17 +155,20 @@ _NOTICE = re.compile(r"\w[\w -]{0,63}? micro")
 
 
 def is_kernel_log(head: bytes) -> bool:
-    """Whether a file that starts with these bytes names kernels of XNNPACK."""
+    """Return whether a file that starts with these bytes names kernels of XNNPACK."""
     return bool(parse_kernel_log(head).entries)
 
 
 def read_kernel_log(path: Path) -> KernelLog:
-    """The kernels that the process of a log registered; none is not an error, but says nothing about what ran."""
+    """Return the kernels that the process of a log registered.
+
+    None is not an error, but says nothing about what ran.
+    """
     return parse_kernel_log(file_bytes(path))
 
 
 def parse_kernel_log(data: bytes) -> KernelLog:
-    """The kernels in the bytes of a log; lines may end with LF or CRLF, bytes that are no UTF-8 are replaced."""
+    """Return the kernels in a log; lines may end with LF or CRLF, bytes that are no UTF-8 are replaced."""
     entries, incomplete = [], []
     lines = data.decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines, 1):
@@ -168,7 +176,7 @@ def parse_kernel_log(data: bytes) -> KernelLog:
         if not begin:
             continue
         text = line[begin.end() :].removesuffix("\r")
-        entry = _entry(text, number)
+        entry = _parse_entry(text, number)
         if entry:
             entries.append(entry)
         elif _NOTICE.match(text) or number == len(lines):
@@ -176,7 +184,8 @@ def parse_kernel_log(data: bytes) -> KernelLog:
     return KernelLog(tuple(entries), tuple(incomplete))
 
 
-def _entry(text: str, number: int) -> KernelEntry | None:
+def _parse_entry(text: str, number: int) -> KernelEntry | None:
+    """Return the kernel that a line names, if it is complete."""
     match = _KERNEL.match(text)
     rest = _REST.match(match["rest"]) if match else None
     if not match or not rest:

@@ -1,6 +1,7 @@
-"""Files that people have where a program or a trace is asked for: what they are, and the way from there.
+"""Files that people give instead of a program or a trace, and the way from there.
 
-Sources of the marks: PyTorch's zip archives (``data.pkl``, ``code/``, ``models/*.json``), the header of safetensors,
+Sources of the marks: PyTorch's zip archives (``data.pkl``, ``code/``, ``models/*.json``), the header of
+safetensors,
 ``TFL3`` of LiteRT's schema, GGUF's and HDF5's magic numbers, Git LFS's pointer files, and ExecuTorch's ETDump
 (``ED00``).
 """
@@ -30,9 +31,12 @@ _OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
 
 class OtherFile(NamedTuple):
-    """What a file is, with its article, and what to do with it; without a hint: what was asked for."""
+    """Description of a file, with its article, and the way from there.
 
-    what: str
+    Without a hint, the file is what was asked for.
+    """
+
+    kind: str
     hint: str
 
 
@@ -41,7 +45,7 @@ _MARKS = (
     (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", "profile it with opscope profile FILE")),
     (0, b"GGUF", OtherFile("a GGUF model of llama.cpp", _OTHER_RUNTIME)),
     (0, b"\x89HDF", OtherFile("an HDF5 file (Keras)", _OTHER_RUNTIME)),
-    *((place, b"ED00", OtherFile("a trace (ETDump)", "analyse it with opscope analyze FILE")) for place in (4, 8)),
+    *((offset, b"ED00", OtherFile("a trace (ETDump)", "analyse it with opscope analyze FILE")) for offset in (4, 8)),
     (4, b"ET", OtherFile("an ExecuTorch program", "profile it with opscope profile FILE")),
     (0, b"\x89PNG", OtherFile("a picture", f"give the model: {_RUNS}")),
     (0, b"\xff\xd8\xff", OtherFile("a picture", f"give the model: {_RUNS}")),
@@ -85,7 +89,7 @@ _TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text
 
 
 def other_file(path: Path) -> OtherFile | None:
-    """What a file is that is no program; None where that is not known, or it cannot be read."""
+    """Return a description of a file that is no program; None where it is not known, or cannot be read."""
     try:
         with opened(path) as stream:
             start = stream.read(_START)
@@ -96,32 +100,34 @@ def other_file(path: Path) -> OtherFile | None:
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         return OtherFile("the weights of an OpenVINO model", f"give the model: {path.with_suffix('.xml')}")
     if start.startswith(b"PK\x03\x04"):
-        return _archive(path)
+        return _by_members(path)
     head = start[:_HEAD]
     return _by_bytes(head) or _by_name(path, head) or _tool_by_marks(start) or _by_text(path, head)
 
 
 def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint: str = "") -> TraceFormatError:
-    """The error that says what a file is instead of what was asked for, and the way from there."""
-    found = other_file(path)
-    if found is None:
+    """Return the error that says what a file is instead of what was asked for, and the way from there."""
+    description = other_file(path)
+    if description is None:
         return TraceFormatError(problem, where=path, hint=hint)
     # A hint that ends with a command on the file is one to copy.
-    is_command = found.hint.endswith("FILE")
-    way = f"{found.hint.removesuffix('FILE')}{shlex.quote(str(path))}" if is_command else found.hint
-    is_of_tool = any(found is tool for _, tool in _TOOLS)
+    is_command = description.hint.endswith("FILE")
+    way = f"{description.hint.removesuffix('FILE')}{shlex.quote(str(path))}" if is_command else description.hint
+    is_of_tool = any(description is tool for _, tool in _TOOLS)
     advice = f"{way}; {hint}" if is_of_tool and hint else way or hint
-    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=advice)
+    return TraceFormatError(f"{problem}: it is {description.kind}", where=path, hint=advice)
 
 
 def _tool_by_marks(start: bytes) -> OtherFile | None:
+    """Return the tool whose marks the first bytes have, if any."""
     return next((tool for marks, tool in _TOOLS if all(mark in start for mark in marks)), None)
 
 
 def _by_bytes(head: bytes) -> OtherFile | None:
-    for place, mark, found in _MARKS:
-        if head[place : place + len(mark)] == mark:
-            return found
+    """Return the file whose mark the first bytes have, if any."""
+    for offset, mark, description in _MARKS:
+        if head[offset : offset + len(mark)] == mark:
+            return description
     if b"<net name=" in head:
         return OtherFile("an OpenVINO model", "profile it with opscope profile FILE")
     if head.lstrip()[:9].lower() in {b"<!doctype", b"<html>"}:
@@ -132,7 +138,7 @@ def _by_bytes(head: bytes) -> OtherFile | None:
 
 
 def _by_name(path: Path, head: bytes) -> OtherFile | None:
-    """By the suffix, for formats without a mark: old checkpoints are bare pickles, ONNX is a bare protobuf."""
+    """Return the file by its suffix, for formats without a mark: old checkpoints are pickles, ONNX is protobuf."""
     suffix = path.suffix.lower()
     if head[:1] == b"\x08" and (suffix == ".onnx" or head[2:3] in _AFTER_VERSION):
         return OtherFile("an ONNX model", "profile it with opscope profile FILE")
@@ -147,14 +153,17 @@ def _by_name(path: Path, head: bytes) -> OtherFile | None:
 
 
 def _by_text(path: Path, head: bytes) -> OtherFile | None:
-    """A text, by what all characters at its start are; a cut one at the end is left out."""
+    """Return the file as a text, by all characters at its start; a cut one at the end is left out."""
     text = head.decode("utf-8", "ignore")
-    if len(text.encode()) < len(head) - 3 or not all(one.isprintable() or one.isspace() for one in text):
+    if len(text.encode()) < len(head) - 3 or not all(
+        character.isprintable() or character.isspace() for character in text
+    ):
         return None
     return OtherFile(_TEXTS.get(path.suffix.lower(), "a text"), "")
 
 
-def _archive(path: Path) -> OtherFile:
+def _by_members(path: Path) -> OtherFile:
+    """Return the archive by the names of its members."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.partition("/")[2] for name in archive.namelist()]

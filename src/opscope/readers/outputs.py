@@ -30,7 +30,7 @@ _DAMAGE = (
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz by name, in the order of the file."""
+    """Return all arrays of an .npz by name, in the order of the file."""
     content = file_bytes(path)
     with limited(path):
         reserve(_inflated_size(content))
@@ -43,7 +43,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _inflated_size(content: bytes) -> int:
-    """Bytes that the members say they have, as far as so few stored ones can; 0 where it is not a zip file."""
+    """Return the bytes that the members claim, as far as so few stored ones can hold them.
+
+    0 if it is not a zip file.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             stated = sum(member.file_size for member in archive.infolist())
@@ -53,12 +56,12 @@ def _inflated_size(content: bytes) -> int:
 
 
 def read_outputs(path: Path) -> list[NDArray[Any]] | None:
-    """All arrays of a file in order; None when there is no such file."""
+    """Return all arrays of a file in order; None when there is no such file."""
     return list(read_arrays(path).values()) if path.exists() else None
 
 
 def values_sha256(arrays: Iterable[NDArray[Any]]) -> str:
-    """Hash of all values, one array after the other, as processes state that of their outputs."""
+    """Return the hash of all values, one array after the other, as processes state that of their outputs."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(array.tobytes())

@@ -31,27 +31,27 @@ class WireMessage(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
         return self.end - self.start
 
     def view(self) -> memoryview:
-        """Its bytes."""
+        """Return the bytes of the message."""
         return self.data[self.start : self.end]
 
     def text(self) -> str:
-        """Its bytes as text; what is no UTF-8 is replaced."""
+        """Return the bytes as text; those that are no UTF-8 are replaced."""
         return str(self.view(), "utf-8", "replace")
 
     def error(self, problem: str, at: int | None = None) -> TraceFormatError:
-        """An error at a byte of the file."""
+        """Return an error at a byte of the file."""
         hint = "it is truncated or damaged: export, convert or copy it again"
         return TraceFormatError(problem, where=self.where, offset=self.start if at is None else at, hint=hint)
 
     def varints(self) -> Iterator[int]:
-        """Its bytes as packed numbers, unsigned."""
+        """Yield the bytes as packed numbers, unsigned."""
         at = self.start
         while at < self.end:
-            value, at = _varint(self, at)
+            value, at = _read_varint(self, at)
             yield value
 
 
@@ -65,33 +65,33 @@ class WireField(NamedTuple):
 
     @property
     def signed(self) -> int:
-        """Its value as a signed number of 64 bits."""
+        """Return the value as a signed number of 64 bits."""
         return signed(self.value)
 
     def numbers(self) -> list[int]:
-        """Signed numbers of a repeated field, which may be packed."""
+        """Return the signed numbers of a repeated field, which may be packed."""
         if self.wire == VARINT:
             return [self.signed]
         self.expect(BYTES)
         return [signed(value) for value in self.part.varints()]
 
     def floats(self) -> list[float]:
-        """Numbers of 32 bits of a repeated field, which may be packed."""
+        """Return the numbers of 32 bits of a repeated field, which may be packed."""
         if self.wire not in {FIXED32, BYTES} or self.part.size % 4:
             raise self.part.error(f"field {self.number} does not hold numbers of 32 bits")
         return list(struct.unpack(f"<{self.part.size // 4}f", self.part.view()))
 
     def message(self) -> WireMessage:
-        """The message that it holds."""
+        """Return the message that it holds."""
         self.expect(BYTES)
         return self.part
 
     def text(self) -> str:
-        """The text that it holds."""
+        """Return the text that it holds."""
         return self.message().text()
 
     def integer(self) -> int:
-        """The signed number that it holds."""
+        """Return the signed number that it holds."""
         self.expect(VARINT)
         return self.signed
 
@@ -102,29 +102,29 @@ class WireField(NamedTuple):
 
 
 def signed(value: int) -> int:
-    """A number of 64 bits with its sign."""
+    """Return a number of 64 bits with its sign."""
     return value - 2 * _SIGN if value >= _SIGN else value
 
 
 def whole(data: memoryview, where: str) -> WireMessage:
-    """The message that a file is."""
+    """Return a file as one message."""
     return WireMessage(data, 0, len(data), where)
 
 
 def fields(message: WireMessage) -> Iterator[WireField]:
-    """The fields of a message, in the order of the file."""
+    """Yield the fields of a message, in the order of the file."""
     at = message.start
     while at < message.end:
         begin = at
-        key, at = _varint(message, at)
+        key, at = _read_varint(message, at)
         number, wire = key >> 3, key & 7
         if not number:
             raise message.error("a field has number 0", begin)
         value = size = 0
         if wire == VARINT:
-            value, at = _varint(message, at)
+            value, at = _read_varint(message, at)
         elif wire == BYTES:
-            size, at = _varint(message, at)
+            size, at = _read_varint(message, at)
         elif wire in _WIDTHS:
             size = _WIDTHS[wire]
         else:
@@ -135,14 +135,14 @@ def fields(message: WireMessage) -> Iterator[WireField]:
         at += size
 
 
-def _varint(message: WireMessage, at: int) -> tuple[int, int]:
-    """A number, and where the next byte is."""
+def _read_varint(message: WireMessage, at: int) -> tuple[int, int]:
+    """Return a number, and the position of the next byte."""
     value = shift = 0
-    for place in range(at, min(at + _LONGEST, message.end)):
-        byte = message.data[place]
+    for index in range(at, min(at + _LONGEST, message.end)):
+        byte = message.data[index]
         value |= (byte & ~_MORE) << shift
         if byte < _MORE:
-            return value & _ALL, place + 1
+            return value & _ALL, index + 1
         shift += _SEVEN
     problem = "a number is truncated" if message.end - at < _LONGEST else "a number is unterminated"
     raise message.error(problem, at)

@@ -45,11 +45,11 @@ class Reader(Protocol):
     name: ClassVar[str]
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file that starts with these bytes (at most 64) is of this format."""
+        """Return whether a file that starts with these bytes (at most 64) is of this format."""
         ...
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of the file; ``path`` is for messages.
+        """Return all events of the file; ``path`` is for messages.
 
         Raises:
             TraceFormatError: naming file, offset and problem.
@@ -65,11 +65,11 @@ class MappedReader(Protocol):
     takes_views: ClassVar[bool]
 
     def sniff(self, head: bytes) -> bool:
-        """As of a :class:`Reader`."""
+        """Return whether a file is of this format, as a :class:`Reader` does."""
         ...
 
     def read(self, data: bytes | memoryview, path: Path) -> EventTable:
-        """As of a :class:`Reader`."""
+        """Return all events of the file, as a :class:`Reader` does."""
         ...
 
 
@@ -78,7 +78,7 @@ class ConfirmingReader(Protocol):
     """A reader of a format whose first bytes others share, such as JSON."""
 
     def confirms(self, start: bytes) -> bool:
-        """Whether a file of a directory that was sniffed is a trace, by its first 4,096 bytes."""
+        """Return whether a file of a directory that was sniffed is a trace, by its first 4,096 bytes."""
         ...
 
 
@@ -96,7 +96,7 @@ class FindingReader(Protocol):
     """A reader of something that stands in a log behind other lines, of which no beginning is known."""
 
     def finds(self, data: bytes | memoryview) -> bool:
-        """Whether a file that no reader recognises by its beginning has it."""
+        """Return whether a file that no reader recognises by its beginning has it."""
         ...
 
 
@@ -151,82 +151,88 @@ def read_trace_in_ns(path: Path, tick_ns: Fraction | None) -> TraceRead:
 
 
 def built_in() -> list[tuple[str, str]]:
-    """Readers of this package, module and class, the most common format first; also published in the group."""
+    """Return the readers of this package, module and class, the most common format first; also in the entry points."""
     from importlib import import_module  # noqa: PLC0415 - runtimes lie above, and are asked when a trace is read
 
     runtimes = import_module(_RUNTIMES).RUNTIMES
-    return [*(place for runtime in runtimes for place in runtime.readers.values()), *_OF_NO_RUNTIME]
+    return [
+        *(module_and_class for runtime in runtimes for module_and_class in runtime.readers.values()),
+        *_OF_NO_RUNTIME,
+    ]
 
 
 def readers() -> list[Reader]:
-    """All installed readers that can be loaded, built-in ones first."""
-    return [reader for reader in _candidates() if not isinstance(reader, str)]
+    """Return all installed readers that can be loaded, built-in ones first."""
+    return [reader for reader in _load_readers() if not isinstance(reader, str)]
 
 
 def first_reader() -> Reader:
-    """That of the most common format, with which no other is loaded."""
-    return next(reader for reader in _candidates() if not isinstance(reader, str))
+    """Return the reader of the most common format, with which no other is loaded."""
+    return next(reader for reader in _load_readers() if not isinstance(reader, str))
 
 
-def _candidates() -> Iterator[Reader | str]:
-    """Readers in the order in which they are asked, loaded one by one; for one that cannot be loaded, why.
+def _load_readers() -> Iterator[Reader | str]:
+    """Yield the readers in the order in which they are asked, loaded one by one; for one that cannot be loaded, why.
 
     Those of opscope itself are found without asking what is installed, which takes longer than most files do.
     """
     from importlib import import_module  # noqa: PLC0415 - only for readers that are asked
 
     for module, name in built_in():
-        yield _instance(getattr(import_module(module), name))
+        yield _as_instance(getattr(import_module(module), name))
     from importlib.metadata import entry_points  # noqa: PLC0415 - looked up only when no format of ours is it
 
-    found = (point for point in entry_points(group=GROUP) if not point.value.startswith("opscope."))
-    yield from map(_loaded, sorted(found, key=lambda point: point.name))
+    points = (point for point in entry_points(group=GROUP) if not point.value.startswith("opscope."))
+    yield from map(_load_reader, sorted(points, key=lambda point: point.name))
 
 
-def _loaded(point: EntryPoint) -> Reader | str:
-    """A reader, or why it cannot be had: another package's fault must not keep the other formats from being read."""
+def _load_reader(point: EntryPoint) -> Reader | str:
+    """Return a reader, or why it cannot be loaded: a fault of another package must not block the other formats."""
     try:
-        return _instance(point.load())
+        return _as_instance(point.load())
     except Exception as error:  # noqa: BLE001 - loading runs code of any package
         return f"the reader {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
 
 
-def _instance(loaded: type[Reader] | Reader) -> Reader:
+def _as_instance(loaded: type[Reader] | Reader) -> Reader:
+    """Return a reader, made where a class is given."""
     return loaded() if isinstance(loaded, type) else loaded
 
 
 def reader_for(data: bytes | memoryview, path: Path) -> Reader:
-    """The reader that recognises a file; the most common format is tried before others are even looked up."""
+    """Return the reader that recognises a file; the most common format is tried before others are looked up."""
     head = bytes(data[:_HEAD])
     if len(data) <= _HEAD and head.strip() in _FIRST_BRACKETS:
         hint = "the process was killed before it wrote a row: run it to its end, and end its profile"
         raise EmptyTraceError("the file ends at its first bracket", where=path, hint=hint)
-    others, broken = list[Reader](), list[str]()
-    for reader in _candidates():
+    tried, broken = list[Reader](), list[str]()
+    for reader in _load_readers():
         if isinstance(reader, str):
             broken.append(reader)
         elif reader.sniff(head):
             return reader
         else:
-            others.append(reader)
-    found = next((reader for reader in others if isinstance(reader, FindingReader) and reader.finds(data)), None)
-    if found is not None:
-        return found
-    raise _unrecognised_format(path, others, broken)
+            tried.append(reader)
+    finder = next((reader for reader in tried if isinstance(reader, FindingReader) and reader.finds(data)), None)
+    if finder is not None:
+        return finder
+    raise _unrecognised_format(path, tried, broken)
 
 
 def _unrecognised_format(path: Path, known: Iterable[Reader], broken: Iterable[str] = ()) -> TraceFormatError:
+    """Return the error for a file that no reader recognises."""
     names = sorted((reader.name for reader in known), key=len)
     hint = "; ".join([f"supported formats: {', '.join(names)}", *broken])
     return not_recognised(path, "unrecognised format", hint)
 
 
 def trace_reader(path: Path) -> Reader | None:
-    """The reader of a file of a directory, which may be compressed; None when it is not a trace, or cannot be read."""
-    return _reader_of(_start(path), _candidates())
+    """Return the reader of a file of a directory, which may be compressed; None when it is not a readable trace."""
+    return _reader_of(_read_start(path), _load_readers())
 
 
 def _reader_of(start: bytes, candidates: Iterable[Reader | str]) -> Reader | None:
+    """Return the first candidate that recognises the start of a file, if any."""
     for reader in candidates if start else ():
         sniffed = not isinstance(reader, str) and reader.sniff(start[:_HEAD])
         if sniffed and (not isinstance(reader, ConfirmingReader) or reader.confirms(start)):
@@ -234,7 +240,8 @@ def _reader_of(start: bytes, candidates: Iterable[Reader | str]) -> Reader | Non
     return None
 
 
-def _start(path: Path) -> bytes:
+def _read_start(path: Path) -> bytes:
+    """Return the first bytes of a file; none where it cannot be read."""
     try:
         return first_bytes(path, _START)
     except (NotFoundError, StorageError, TraceFormatError):
@@ -242,55 +249,61 @@ def _start(path: Path) -> bytes:
 
 
 def traces_in(directory: Path) -> tuple[list[Path], Reader, dict[str, int]]:
-    """The traces of a directory, whatever their format; of several formats, those of the first in :func:`readers`.
+    """Return the traces of a directory, whatever their format; of several formats, those of the first reader.
 
-    Files that are no traces are passed over; those that are named like the traces and have no content are not, nor
-    those with a name that only traces have: reading them says what is wrong.
+    The order is that of :func:`readers`. Files that are no traces are passed over; those that are named like the
+    traces
+    and have no content are not, nor those with a name that only traces have: reading them says what is wrong.
     """
     known = readers()
     try:
         files = sorted(file for file in directory.iterdir() if file.is_file() and not file.name.startswith("."))
     except OSError as error:
         raise StorageError(f"cannot be read: {error.strerror}", where=directory) from error
-    found: dict[str, list[Path]] = {reader.name: [] for reader in known}
+    paths: dict[str, list[Path]] = {reader.name: [] for reader in known}
     hollow: list[Path] = []
     for file in files:
-        start = _start(file)
-        named = (one for one in known if isinstance(one, NamedFormat) and _suffix(file) in one.suffixes)
-        reader = _reader_of(start, known) or next(named, None)
+        start = _read_start(file)
+        by_suffix = (
+            candidate
+            for candidate in known
+            if isinstance(candidate, NamedFormat) and _format_suffix(file) in candidate.suffixes
+        )
+        reader = _reader_of(start, known) or next(by_suffix, None)
         if reader is not None:
-            found[reader.name].append(file)
+            paths[reader.name].append(file)
         elif not start:
             hollow.append(file)
-    held = [reader for reader in known if found[reader.name]]
-    if not held:
-        hint = f"give a trace, a directory of traces, or a bundle; supported formats: {', '.join(found)}"
+    present = [reader for reader in known if paths[reader.name]]
+    if not present:
+        hint = f"give a trace, a directory of traces, or a bundle; supported formats: {', '.join(paths)}"
         raise NotFoundError("no traces in this directory", where=directory, hint=hint)
-    chosen = found.pop(held[0].name)
-    suffixes = {_suffix(file) for file in chosen}
-    chosen += [file for file in hollow if _suffix(file) in suffixes]
-    return sorted(chosen), held[0], {name: len(others) for name, others in found.items() if others}
+    chosen = paths.pop(present[0].name)
+    suffixes = {_format_suffix(file) for file in chosen}
+    chosen += [file for file in hollow if _format_suffix(file) in suffixes]
+    return sorted(chosen), present[0], {name: len(ignored) for name, ignored in paths.items() if ignored}
 
 
-def _suffix(file: Path) -> str:
-    """The end of a file's name that tells its format, without that of its compression."""
+def _format_suffix(file: Path) -> str:
+    """Return the end of a file's name that tells its format, without that of its compression."""
     return (file.with_suffix("") if file.suffix in PACKED else file).suffix
 
 
 def read_trace(path: Path) -> TraceRead:
-    """The events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash."""
+    """Return the events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash."""
     return _read_with_reader(path)[0]
 
 
 def _read_with_reader(path: Path) -> tuple[TraceRead, Reader]:
+    """Return a trace, and the reader that read it."""
     stored = mapped_file(path)
     if not len(stored):
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
         raise EmptyTraceError("the file is empty", where=path, hint=hint)
     digest = hashlib.sha256()
     # Hashing releases the interpreter, so it runs beside the decoding.
-    beside = threading.Thread(target=digest.update, args=(stored,))
-    beside.start()
+    hashing = threading.Thread(target=digest.update, args=(stored,))
+    hashing.start()
     try:
         with limited(path):
             data = inflated(stored, path)
@@ -300,6 +313,6 @@ def _read_with_reader(path: Path) -> tuple[TraceRead, Reader]:
                 raise _unrecognised_format(path, readers())
             table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
-        beside.join()
+        hashing.join()
     check_unchanged(stored, path)
     return TraceRead(table, reader.name, digest.hexdigest(), content or digest.hexdigest()), reader

@@ -1,4 +1,4 @@
-"""Attributing the operators of a trace with the model of the program that ran."""
+"""Attribute the operators of a trace to the model of the program that ran."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AttributedSide(NamedTuple):
-    """A side, and what its program says of its operators."""
+    """A side, and the attributions of its operators to the program."""
 
     side: Side  # with the places of its operators in the program
     found: Attributions  # of the operators
@@ -31,7 +31,11 @@ class AttributedSide(NamedTuple):
 
 
 def attributed_by_model(side: Side, model: ProgramModel, first_calls: Mapping[str, int]) -> AttributedSide:
-    """A side attributed with the model of its program."""
+    """Attribute the operators of a side to the model of its program.
+
+    ``first_calls`` is the instruction of the first delegate call of each method; see
+    :meth:`opscope.runtimes.runtime.Runtime.first_calls`.
+    """
     side = side._replace(table=side.table.with_delegate_calls_from(first_calls))
     table = side.table.with_method_names(method_names(side.table, model))
     return AttributedSide(side._replace(table=table), attribute(table, model, recorded_inputs(side, model)))
@@ -45,12 +49,12 @@ def recorded_inputs(side: Side, model: ProgramModel) -> dict[str, GivenInputs]:
     if not measured:
         return {}
     shapes = [tuple(tensor.shape) for tensor in measured[0].inputs]
-    called = list(dict.fromkeys(side.bundle.manifest.plan.of(side.variant.name).calls))
-    numbers = _numbers(side.bundle, side.variant.name)
-    if not called:
+    methods = list(dict.fromkeys(side.bundle.manifest.plan.of(side.variant.name).calls))
+    numbers = _read_scalar_inputs(side.bundle, side.variant.name)
+    if not methods:
         return dict.fromkeys(model.methods, GivenInputs(shapes, numbers))
     given_inputs: dict[str, GivenInputs] = {}
-    for method in called:
+    for method in methods:
         model_method = model.called(method)
         count = (
             sum(isinstance(model_method.plan.values[number], PlannedTensor) for number in model_method.plan.inputs)
@@ -62,17 +66,25 @@ def recorded_inputs(side: Side, model: ProgramModel) -> dict[str, GivenInputs]:
     return given_inputs
 
 
-def _numbers(bundle: Bundle, variant: str) -> list[int | None]:
-    """The only elements of whole-number inputs that have one, in the order of all tensors; empty where none is kept."""
+def _read_scalar_inputs(bundle: Bundle, variant: str) -> list[int | None]:
+    """Read the values of one-element integer inputs that a bundle keeps; None for every other tensor.
+
+    The list is in the order of the plan's tensors. It is empty if there are no such inputs or the values were not
+    kept.
+    """
     plan = bundle.manifest.plan.of(variant)
-    tensors = [one for one in plan.inputs if one.shape is not None]
-    places = [place for place, one in enumerate(tensors) if math.prod(one.shape or ()) == 1 and "int" in one.dtype]
-    if plan.values is None or not places or not (bundle.path / plan.values).is_file():
+    tensors = [tensor for tensor in plan.inputs if tensor.shape is not None]
+    positions = [
+        position
+        for position, tensor in enumerate(tensors)
+        if math.prod(tensor.shape or ()) == 1 and "int" in tensor.dtype
+    ]
+    if plan.values is None or not positions or not (bundle.path / plan.values).is_file():
         return []
     bundle.check_hash(plan.values, sha256_of(bundle.path / plan.values), plan.values_sha256)
     arrays = list(read_arrays(bundle.path / plan.values).values())
     numbers: list[int | None] = [None] * len(tensors)
-    for place in places:
-        if place < len(arrays) and arrays[place].size == 1:
-            numbers[place] = int(arrays[place].item())
+    for position in positions:
+        if position < len(arrays) and arrays[position].size == 1:
+            numbers[position] = int(arrays[position].item())
     return numbers

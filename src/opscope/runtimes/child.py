@@ -1,7 +1,7 @@
-"""The frame of a process that serves one request: it reads what is asked, runs it, and answers with a file.
+"""The frame of a process that serves one request: it reads a request file, runs it, and writes an answer file.
 
-:func:`answer_request` is the frame of every request, :func:`run_program` that of a request to run a program. What a
-runtime does its own way is its :class:`ProgramRun`.
+:func:`answer_request` is the frame of every request, :func:`run_program` that of a request to run a program. A
+runtime implements its part as a :class:`ProgramRun`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class ChildRequest(Protocol):
-    """What every process is asked for."""
+    """The part of a request that all processes share."""
 
     @property
     def answer(self) -> str:
-        """Where to write the answer."""
+        """Path of the file to write the answer to."""
 
 
 RequestT = TypeVar("RequestT", bound=ChildRequest)
@@ -52,15 +52,15 @@ Called = TypeVar("Called")
 def answer_request(
     path: Path, kind: type[RequestT], serve: Callable[[RequestT, int], Result], *further: type[Exception]
 ) -> int:
-    """Answer a request; the answer is a file, the exit code tells whether it holds a result.
+    """Answer a request by writing a file; return 0 if the answer holds a result, else 1.
 
-    ``serve`` gets the request and ``time.perf_counter_ns`` of the beginning; ``further`` are errors of a runtime. When
-    not even the answer can be written, the exit code is that of a StorageError.
+    ``serve`` gets the request and ``time.perf_counter_ns`` of the beginning; ``further`` are errors of a runtime
+    that become failures. If not even the answer can be written, the exit code is that of a StorageError.
     """
     began = time.perf_counter_ns()
     end_with_parent()
     request = msgspec.json.decode(path.read_bytes(), type=kind)
-    answer = _guarded(lambda: serve(request, began), further)
+    answer = _catch_errors(lambda: serve(request, began), further)
     try:
         write_atomically(Path(request.answer), msgspec.json.encode(answer))
     except StorageError as error:
@@ -68,8 +68,8 @@ def answer_request(
     return int(answer.result is None)
 
 
-def _guarded(serve: Callable[[], Result], further: tuple[type[Exception], ...]) -> ChildAnswer[Result]:
-    """Put what fails into the answer: the parent has no other way to hear of it."""
+def _catch_errors(serve: Callable[[], Result], further: tuple[type[Exception], ...]) -> ChildAnswer[Result]:
+    """Return the result of ``serve``, or its error as an answer: the parent has no other way to learn of it."""
     try:
         return ChildAnswer(serve())
     except FeatureError as error:
@@ -85,10 +85,13 @@ def _guarded(serve: Callable[[], Result], further: tuple[type[Exception], ...]) 
 
 
 class ProgramRun(ABC, Generic[Called]):
-    """A program in this process, as a runtime runs it: made with the runtime's start-up, then asked in this order."""
+    """A program in this process.
+
+    A runtime implements it; :func:`run_program` uses the methods in the order given here.
+    """
 
     peak: int | None = None
-    """Memory that was needed for the calls, where writing the trace may need more."""
+    """Peak memory of the calls in bytes, where writing the trace may need more; None: that of the whole process."""
     _versions: Mapping[str, str] = {}
 
     def __init__(self, request: RunRequest) -> None:
@@ -96,29 +99,32 @@ class ProgramRun(ABC, Generic[Called]):
 
     @abstractmethod
     def load(self) -> None:
-        """Load the program, and prepare what is called."""
+        """Load the program, and prepare its calls."""
 
     @abstractmethod
     def fill(self) -> list[Tensor]:
-        """Fill the inputs of everything that is called; returns what they are."""
+        """Fill the inputs of everything that is called, and return their tensors."""
 
     @abstractmethod
     def calls(self) -> Iterator[Called]:
-        """What is called, over and over."""
+        """Yield what to call, endlessly."""
 
     @abstractmethod
-    def call(self, called: Called) -> tuple[int, int, Any]:
-        """Call it; returns ``time.perf_counter_ns`` before and after, and what is left to :meth:`keep`."""
+    def call(self, callee: Called) -> tuple[int, int, Any]:
+        """Call a method or model; return ``time.perf_counter_ns`` before and after, and what :meth:`keep` needs."""
 
-    def keep(self, called: Called, left: Any) -> None:  # noqa: ANN401 - whatever the runtime's call left
-        """Put away what a call left, which is not a part of it."""
+    def keep(self, callee: Called, remains: Any) -> None:  # noqa: ANN401 - whatever the runtime's call left
+        """Store what a call left behind; it runs outside the timed call."""
 
     def proof(self, record: Path | None) -> MaskProof | None:
-        """That features were off: by the counters of a switch, which hold all questions once kernels were chosen."""
+        """Return the proof that features were off, read from the counters of a switch; None without a switch.
+
+        The counters are complete once the kernels were chosen.
+        """
         return None if record is None else proof(record)
 
     def threads(self) -> int | None:
-        """Size of the thread pool, read back; None where nothing tells."""
+        """Return the size of the thread pool as the runtime states it; None if it does not."""
         return None
 
     def versions(self) -> Mapping[str, str]:
@@ -131,7 +137,7 @@ class ProgramRun(ABC, Generic[Called]):
 
     @abstractmethod
     def outputs(self) -> list[Array]:
-        """Those of the last call of everything that was called."""
+        """Return the outputs of the last call of each callee, in the order of the calls."""
 
 
 def serve_runs(
@@ -142,7 +148,10 @@ def serve_runs(
 
 
 def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRequest, began: int) -> Measurement:
-    """Run a program as it is asked for, in this process."""
+    """Run a program as a request asks, in this process, and return what was measured.
+
+    ``began`` is ``time.perf_counter_ns`` when the process started to serve the request.
+    """
     clock, job = time.perf_counter_ns, request.job
     stay_on(job.variant.affinity)
     run = program(request)
@@ -151,9 +160,9 @@ def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRe
     loaded = clock()
     inputs, calls, wall_ns = run.fill(), run.calls(), list[int]()
     with OffCpuMeter(job.threads) as meter:
-        _call(run, islice(calls, job.warmup), wall_ns, meter)
+        _time_calls(run, islice(calls, job.warmup), wall_ns, meter)
         before = usage_now()
-        _call(run, islice(calls, job.inferences - job.warmup), wall_ns, meter)
+        _time_calls(run, islice(calls, job.inferences - job.warmup), wall_ns, meter)
         off_cpu_ns, usage = meter.off_cpu_ns(wall_ns), usage_between(before, usage_now())
     mask = run.proof(None if request.record is None else Path(request.record))
     measured = clock()
@@ -179,23 +188,23 @@ def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRe
     )
 
 
-def _call(run: ProgramRun[Called], calls: Iterable[Called], wall_ns: list[int], meter: OffCpuMeter) -> None:
-    """Make calls in turn and keep how long each took. The meter is read between calls only."""
+def _time_calls(run: ProgramRun[Called], calls: Iterable[Called], wall_ns: list[int], meter: OffCpuMeter) -> None:
+    """Make calls in turn and append the duration of each to ``wall_ns``. The meter is read between calls only."""
     due = meter.open(len(wall_ns))
-    for called in calls:
-        before, after, left = run.call(called)
+    for callee in calls:
+        before, after, remains = run.call(callee)
         wall_ns.append(after - before)
         if after < due:
-            run.keep(called, left)
+            run.keep(callee, remains)
             continue
         meter.close(len(wall_ns))
-        run.keep(called, left)
+        run.keep(callee, remains)
         due = meter.open(len(wall_ns))
     meter.close(len(wall_ns))
 
 
 def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> list[Array]:
-    """The inputs of all calls, each of the type of its tensor."""
+    """Read the inputs of all calls from a file, or make random ones; each has the type of its tensor."""
     if values is None:
         arrays = random_inputs(list(tensors), seed)
     else:
@@ -210,14 +219,14 @@ def array_tensors(arrays: Iterable[Array]) -> list[Tensor]:
 
 
 def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:
-    """Write the outputs, where they are wanted."""
+    """Write the outputs to a file; do nothing if the path is None."""
     if path is not None:
         with open_atomically(Path(path)) as file:
             np.savez(file, *arrays)
 
 
 def digest(arrays: Iterable[Array]) -> str:
-    """SHA-256 of all values, one array after the other."""
+    """Return the SHA-256 of all values, one array after the other."""
     sha256 = hashlib.sha256()
     for array in arrays:
         sha256.update(array.tobytes())

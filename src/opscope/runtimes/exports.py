@@ -24,11 +24,14 @@ FP32, FP16, INT8, DYNAMIC_INT8, INT4_WEIGHTS = "fp32", "fp16", "int8", "dynamic-
 DTYPES = (FP32, FP16, INT8, DYNAMIC_INT8, INT4_WEIGHTS)
 QUANTISED = (INT8, DYNAMIC_INT8, INT4_WEIGHTS)
 DYNAMIC = (DYNAMIC_INT8, INT4_WEIGHTS)
-"""Those whose activations are quantised at run time."""
+"""Number types whose activations are quantised at run time."""
 
 
 def record_of_export(program: Path) -> ExportRecord | None:
-    """The record of the export that a program is of; None when there is none beside it, or it is of another file."""
+    """Return the record of the export that wrote a program, read from the directory of the program.
+
+    None if there is no record, or if its hash is that of another file.
+    """
     file = program.with_name(RECORD)
     if not file.is_file():
         return None
@@ -37,7 +40,7 @@ def record_of_export(program: Path) -> ExportRecord | None:
 
 
 def read_record(file: Path) -> ExportRecord:
-    """The record of an export."""
+    """Read the record of an export. Raises TraceFormatError if it is none."""
     try:
         return from_json(file_bytes(file), ExportRecord)
     except msgspec.MsgspecError as error:
@@ -45,19 +48,22 @@ def read_record(file: Path) -> ExportRecord:
 
 
 def recorded_phases(program: Path) -> dict[str, Phase]:
-    """What calls of methods do for a language model, as the record beside a program says; empty without one."""
+    """Return the phase of a language model that each method computes, by method name, from the record beside a program.
+
+    Empty if there is no record, or if the program is no language model.
+    """
     record = record_of_export(program)
-    rows = [one.method for one in record.methods] if record else []
+    rows = [method.method for method in record.methods] if record else []
     return {method.name: phase for method in rows if method.tokens and (phase := phase_of(method.name, method.tokens))}
 
 
 def exported_file(path: Path) -> ExportedFile:
-    """A file as a record states it."""
+    """Describe a file by its name, hash and size, as an export record does."""
     return ExportedFile(path.name, sha256_of(path), path.stat().st_size)
 
 
 class Choice(NamedTuple):
-    """What a model is exported as."""
+    """The number type and the backend that a model is exported for."""
 
     # one of `DTYPES`; int8 is static, dynamic-int8 quantises activations at run time, and 8da4w has 4-bit weights
     # besides
@@ -65,12 +71,12 @@ class Choice(NamedTuple):
     backend: str = XNNPACK  # one of `BACKENDS`
 
     def stem(self, name: str) -> str:
-        """Name of the exported files without their suffixes."""
+        """Return the name of the exported files without their suffixes."""
         return f"{name}_{self.backend}_{self.dtype}"
 
 
 def check_choice(choice: Choice) -> None:
-    """Refuse what cannot be exported, before anything heavy is loaded."""
+    """Raise UsageError if a choice cannot be exported, before anything heavy is loaded."""
     check_dtype(choice.dtype)
     if choice.backend not in BACKENDS:
         raise UsageError(
@@ -83,6 +89,6 @@ def check_choice(choice: Choice) -> None:
 
 
 def check_dtype(dtype: str) -> None:
-    """Refuse number types that cannot be exported."""
+    """Raise UsageError if a number type cannot be exported."""
     if dtype not in DTYPES:
         raise UsageError(f"unknown number type {dtype!r}", where="--dtype", hint=did_you_mean(dtype, DTYPES))

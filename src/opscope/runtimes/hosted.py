@@ -1,4 +1,4 @@
-"""What every runner leaves to its host, and how errors of the host end a job."""
+"""Targets that answer through their host, and outcomes of jobs that the host's errors end."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from opscope.hosts.lock import LockRequest, MachineHold
 
 FROM_PYTHON = "models ran from Python (target local): memory and start-up include Python"
-"""What it means that Python stands in for a native runner."""
+"""Note about a native runner that is replaced by Python."""
 _ALIKE = 60  # characters at the end by which two messages are told to be the same
 
 
 class HostedTarget(RunTarget):
-    """A target as far as its host answers for it.
+    """A target that answers what it can through its host.
 
-    ``host``: where it runs.
+    ``host``: where its processes run.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     def describe(self) -> Target:
-        """Kind and address, for the manifest."""
+        """Return kind and address of the host, for the manifest."""
         return self._host.describe()
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold]:
-        """Hold the host for us alone."""
+        """Hold the host exclusively while the context is open."""
         return self._host.reserved(request)
 
     def conditions(self) -> Conditions:
-        """The state of the machine now."""
+        """Read the state of the machine now."""
         return self._host.conditions()
 
 
 class FailedJob(Exception):  # noqa: N818 - what it carries is the failure
-    """A process of a runner that gave no result.
+    """Raised if a process of a runner gave no result.
 
     ``failure``: why.
     """
@@ -58,7 +58,7 @@ class FailedJob(Exception):  # noqa: N818 - what it carries is the failure
 
 
 def ended_by(error: OpscopeError | OSError | FailedJob) -> JobOutcome:
-    """The outcome of a job that an error ended."""
+    """Return the outcome of a job that an error ended."""
     if isinstance(error, FailedJob):
         return JobOutcome(failure=error.failure)
     if isinstance(error, OSError):
@@ -70,7 +70,11 @@ def ended_by(error: OpscopeError | OSError | FailedJob) -> JobOutcome:
 
 
 def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> JobOutcome:
-    """What became of a repetition; the arguments are those of :func:`opscope.hosts.process.read_answer`."""
+    """Return the measurement of a repetition, or why it failed.
+
+    The arguments are those of :func:`opscope.hosts.process.read_answer`. The message of a failure ends with the
+    log, unless the log repeats it.
+    """
     response = read_answer(code, answer, log, timeout, RunAnswer)
     if isinstance(response, Failure):
         return JobOutcome(failure=response)

@@ -1,8 +1,8 @@
-"""Language models among programs, as their inputs tell: what each phase is called with.
+"""Recognise language models among programs by their inputs, and list the phases that they are called for.
 
-Recognised by the names that exporters give: tokens (``input_ids``, ``tokens``), their positions (``position_ids``,
-``input_pos``), a mask over them and those before (``attention_mask``), and the keys and values of earlier tokens
-(``past_key_values.0.key``, ``kv_cache_k_0``).
+Recognised by the names that exporters give: tokens (``input_ids``, ``tokens``), their positions
+(``position_ids``, ``input_pos``), a mask over them and those before (``attention_mask``), and the keys and
+values of earlier tokens (``past_key_values.0.key``, ``kv_cache_k_0``).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _PLACES = 2
 """Dimension of a cache that counts tokens: (batch, heads, places, width)."""
 PROMPT = 128
 LOOP = 16
-"""How often a round of calls makes a token at each position, against one prompt that it reads."""
+"""Number of tokens that a round of calls makes at each position, for each prompt that it reads."""
 _USUAL_CONTEXT = 1024
 _LARGEST_CONTEXT = 4096
-"""Places of a cache where nobody asked for a number: larger ones take much memory."""
+"""Largest default number of tokens in a cache: larger caches take much memory."""
 
 
 class LanguageModel(NamedTuple):
@@ -55,30 +55,30 @@ class LanguageModel(NamedTuple):
 
     @property
     def places(self) -> int:
-        """Of a cache, where nobody says how many."""
+        """Default number of tokens that a cache holds."""
         return self.allocated or min(self.context or _USUAL_CONTEXT, _LARGEST_CONTEXT)
 
     def usual(self) -> list[str]:
-        """What a process calls where nobody says: a prompt, then a token early, in the middle and late."""
+        """Return the default calls of a process: a prompt, then tokens at an early, a middle and a late position."""
         cache = self.places if self.shared else None
         longest = min(PROMPT, self.places // 2)
         prompts = [Phase(PhaseKind.PREFILL, longest, 0, cache)] if longest in self.counts else []
         at = [min(10, self.places - 1), self.places // 2, self.places - 1]
         tokens = [Phase(PhaseKind.DECODE, 1, position, cache) for position in dict.fromkeys(at)]
-        loop = [one for one in tokens if 1 in self.counts for _ in range(LOOP)]
-        return [phase_name(one) for one in (*prompts, *loop)]
+        loop = [phase for phase in tokens if 1 in self.counts for _ in range(LOOP)]
+        return [phase_name(phase) for phase in (*prompts, *loop)]
 
     def asked(self, texts: Sequence[str]) -> list[str]:
-        """The calls that were asked for, ``NAME`` or ``NAME:COUNT``, by the full names of their phases."""
-        found = []
+        """Return the calls that ``NAME`` or ``NAME:COUNT`` asks for, by the full names of their phases."""
+        calls = []
         for text in texts:
             name, colon, count = text.partition(":")
-            whole = phase_name(self.phase(name))
-            found += asked_calls([f"{whole}{colon}{count}"], [whole])
-        return found
+            full_name = phase_name(self.phase(name))
+            calls += asked_calls([f"{full_name}{colon}{count}"], [full_name])
+        return calls
 
     def phase(self, name: str) -> Phase:
-        """The phase that a call is named by, with the places of its cache where there is one.
+        """Return the phase that a call is named by, with the size of its cache if it has one.
 
         Raises:
             UsageError: the name is of no phase, or the cache is too small for it.
@@ -106,21 +106,21 @@ class LanguageModel(NamedTuple):
         return phase
 
     def named(self, name: str) -> list[NamedValue]:
-        """The inputs of a phase, with their sizes."""
+        """Return the inputs of a phase, with their sizes."""
         phase = self.phase(name)
-        return [(own, self._sized(own, value, phase)) for own, value in self.inputs]
+        return [(input_name, self._with_phase_sizes(input_name, value, phase)) for input_name, value in self.inputs]
 
     def without_cache(self) -> list[tuple[str, PlannedTensor]]:
-        """The inputs of a prompt with nothing before it, in no cache."""
+        """Return the inputs of a prompt that nothing precedes, with an empty cache."""
         phase = Phase(PhaseKind.PREFILL, min(PROMPT, self.places // 2), 0)
-        return [(own, self._sized(own, value, phase)) for own, value in self.inputs]
+        return [(input_name, self._with_phase_sizes(input_name, value, phase)) for input_name, value in self.inputs]
 
     def words(self, name: str) -> list[str | None]:
-        """What fills each input of a phase, as a person would write it; None for random numbers."""
+        """Return what fills each input of a phase, in the syntax of ``--input``; None for random numbers."""
         phase = self.phase(name)
-        return [phase_fill(own, value, phase, self.vocabulary) for own, value in self.inputs]
+        return [phase_fill(input_name, value, phase, self.vocabulary) for input_name, value in self.inputs]
 
-    def _sized(self, name: str, value: object, phase: Phase) -> PlannedTensor:
+    def _with_phase_sizes(self, name: str, value: object, phase: Phase) -> PlannedTensor:
         assert isinstance(value, PlannedTensor)  # noqa: S101 - as :func:`language_model` found it
         before, tokens = phase.position or 0, phase.tokens or 1
         if _CACHE.search(name):
@@ -143,88 +143,93 @@ def language_model(
     shared: bool,
     width: int | None = None,
 ) -> LanguageModel | None:
-    """The language model that a program with these inputs is; None for any other program."""
+    """Return the language model that a program with these inputs is; None for any other program."""
     tensors = [(name, value) for name, value in inputs if isinstance(value, PlannedTensor)]
     tokens = [name for name, value in tensors if _TOKENS.search(name) and len(value.sizes) == _TOKENS_RANK]
     caches = [name for name, value in tensors if _CACHE.search(name) and len(value.sizes) == _CACHE_RANK]
-    others = [
+    unrecognised = [
         name
         for name, _ in tensors
         if name not in {*tokens, *caches} and not (_MASK.search(name) or _POSITIONS.search(name))
     ]
-    if len(tokens) != 1 or not caches or others or len(tensors) != len(inputs):
+    if len(tokens) != 1 or not caches or unrecognised or len(tensors) != len(inputs):
         return None
     return LanguageModel(inputs, tokens[0], vocabulary, context, shared, width)
 
 
 def phase_fill(name: str, value: Value, phase: Phase, vocabulary: int | None = None) -> str | None:
-    """What fills an input of a phase, as a person would write it; None for random numbers."""
+    """Return what fills an input of a phase, in the syntax of ``--input``; None for random numbers."""
     if _TOKENS.search(name):
         return f"random(0,{vocabulary})" if vocabulary else None
     if _MASK.search(name):
         floating = isinstance(value, PlannedTensor) and "float" in value.dtype.name
         return "zeros" if floating else "ones"
     if _POSITIONS.search(name):
-        alone = phase.tokens == 1 or _is_one_position(name, value)
-        return str(phase.position) if alone else f"range({phase.position})" if phase.position else "range"
+        is_single = phase.tokens == 1 or _is_one_position(name, value)
+        return str(phase.position) if is_single else f"range({phase.position})" if phase.position else "range"
     return None
 
 
 def _is_one_position(name: str, value: Value) -> bool:
-    """Whether an input is the position of the first token alone, however many there are."""
-    one = isinstance(value, PlannedTensor) and value.sizes == (1,) and value.dynamism is Dynamism.STATIC
-    return one and bool(_POSITIONS.search(name))
+    """Return whether an input is only the position of the first token, whatever the number of tokens."""
+    is_scalar = isinstance(value, PlannedTensor) and value.sizes == (1,) and value.dynamism is Dynamism.STATIC
+    return is_scalar and bool(_POSITIONS.search(name))
 
 
 def declared_phases(methods: Mapping[str, Sequence[NamedValue]]) -> dict[str, Phase]:
-    """The phases that methods of fixed sizes stand for, by their inputs; empty unless all are of one language model.
+    """Return the phase that each method of fixed sizes computes, by its inputs.
 
-    A method of one token makes it behind the longest prompt that another one reads.
+    Empty unless all are of a language model.
+
+    A method of one token is taken to make it after the longest prompt that another method reads.
     """
     models = {
         name: language_model(inputs, vocabulary=None, context=None, shared=True) for name, inputs in methods.items()
     }
     if not models or any(model is None for model in models.values()):
         return {}
-    sizes = {name: _sizes(inputs) for name, inputs in methods.items()}
+    sizes = {name: _token_and_cache_sizes(inputs) for name, inputs in methods.items()}
     longest = max(tokens for tokens, _ in sizes.values())
     return {
-        name: Phase(PhaseKind.PREFILL, tokens, 0, places)
+        name: Phase(PhaseKind.PREFILL, tokens, 0, cache_size)
         if tokens > 1
-        else Phase(PhaseKind.DECODE, 1, min(longest, places - 1), places)
-        for name, (tokens, places) in sizes.items()
+        else Phase(PhaseKind.DECODE, 1, min(longest, cache_size - 1), cache_size)
+        for name, (tokens, cache_size) in sizes.items()
     }
 
 
-def _sizes(inputs: Sequence[NamedValue]) -> tuple[int, int]:
-    """Tokens of a call, and places of its cache."""
+def _token_and_cache_sizes(inputs: Sequence[NamedValue]) -> tuple[int, int]:
+    """Return the number of tokens of a call, and the number of tokens that its cache holds."""
     tensors = [(name, value.sizes) for name, value in inputs if isinstance(value, PlannedTensor)]
     tokens = next(sizes[-1] for name, sizes in tensors if _TOKENS.search(name))
-    kept = next(sizes for name, sizes in tensors if _CACHE.search(name))
-    return tokens, max(kept[1:3])
+    cache_sizes = next(sizes for name, sizes in tensors if _CACHE.search(name))
+    return tokens, max(cache_sizes[1:3])
 
 
 def looped(phases: Mapping[str, Phase]) -> list[str]:
-    """The calls of a round: each prompt once, and a token as often as a loop would make it."""
-    return [name for name, one in phases.items() for _ in range(LOOP if one.kind is PhaseKind.DECODE else 1)]
+    """Return the calls of a round: each prompt once, and each token method :data:`LOOP` times."""
+    return [name for name, phase in phases.items() for _ in range(LOOP if phase.kind is PhaseKind.DECODE else 1)]
 
 
 def is_cache(name: str) -> bool:
-    """Whether an input holds keys or values of earlier tokens, by its name."""
+    """Return whether the name of an input says that it holds keys or values of earlier tokens."""
     return bool(_CACHE.search(name))
 
 
 def _makes_several(phase: Phase) -> bool:
-    """Whether it stands for many tokens one after the other, which is not one call."""
+    """Return whether a phase stands for several tokens made one after another, which takes several calls."""
     return phase.kind is PhaseKind.DECODE and (phase.tokens or 1) > 1
 
 
-def asked_calls(asked: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The calls that were asked for, as :meth:`Runtime.calls` has them."""
-    return [name for text in asked for name in _repeated(text, names)]
+def asked_calls(texts: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the calls that users ask for as ``NAME`` or ``NAME:COUNT``; ``names`` are the methods of the program.
+
+    Raises UsageError if a method does not exist or a count is no number.
+    """
+    return [name for text in texts for name in _repeat_call(text, names)]
 
 
-def _repeated(text: str, names: Sequence[str]) -> list[str]:
+def _repeat_call(text: str, names: Sequence[str]) -> list[str]:
     name, colon, count = text.partition(":")
     if name not in names:
         raise UsageError(f"the program has no method {name!r}", where="--methods", hint=did_you_mean(name, names))

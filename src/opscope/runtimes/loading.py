@@ -1,7 +1,6 @@
-"""The library of an installed runtime, and whether it can be loaded.
+"""Find the library of an installed runtime, and check whether it can be loaded.
 
-Loading is tried in a process of its own, so that a crash there is an answer here.
-
+Loading is tried in a separate process, so that a crash there is only an answer here.
 The process gets the name of a module to import, or the path of a shared library.
 """
 
@@ -27,7 +26,7 @@ _SECONDS = 120.0
 
 
 class InstalledLibrary(NamedTuple):
-    """The library of a runtime that a package holds."""
+    """The library of a runtime in an installed package."""
 
     package: str
     version: str  # of the package
@@ -35,33 +34,33 @@ class InstalledLibrary(NamedTuple):
 
 
 def find_package(python: Python, module: str, package: str, title: str, extra: str) -> Path:
-    """Return the directory of the module of a runtime's package, of which nothing is imported.
+    """Return the directory of a runtime's Python package without importing it.
 
-    Raises MissingDependencyError: it is not installed; the error names the extra that installs it.
+    Raises MissingDependencyError if it is not installed; the error names the extra that installs it.
     """
-    place = python.place(module)
-    if place is None:
+    directory = python.place(module)
+    if directory is None:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError(f"{title} ({package}) is not installed", hint=install_command(extra))
-    return place
+    return directory
 
 
 def package_version(python: Python, package: str) -> str:
-    """Return the version of a package that a Python has."""
+    """Return the version of a package in a Python environment."""
     return python.version(package) or "of an unknown version"
 
 
 def first_file(directory: Path, *patterns: str) -> Path | None:
-    """Return the first file, by name, that matches the first of the patterns that any matches; None without one."""
+    """Return the first file, by name, of the first pattern that matches any; None if none does."""
     files = (file for pattern in patterns for file in sorted(directory.glob(pattern)) if file.is_file())
     return next(files, None)
 
 
-def loading_problem(what: str) -> str | None:
-    """Why a module cannot be imported, or a library not loaded, as one sentence; None where it can."""
-    command = [*module_command("opscope.runtimes.loading"), what]
+def loading_problem(module_or_library: str) -> str | None:
+    """Return in one sentence why a module cannot be imported or a library not loaded; None if it can."""
+    command = [*module_command("opscope.runtimes.loading"), module_or_library]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -72,12 +71,12 @@ def loading_problem(what: str) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"not loaded within {_SECONDS:g} s"
-    if not done.returncode:
+    if not process.returncode:
         return None
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in process.stderr.splitlines() if line.strip()]
     # An error without a message says nothing: what the package itself complained of stands first.
     texts = lines[:1] if lines and ":" not in lines[-1] else lines[-1:]
-    return texts[0] if texts else f"its process exited with code {done.returncode}"
+    return texts[0] if texts else f"its process exited with code {process.returncode}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runtimes that are driven from Python: every repetition is a fresh Python process."""
+"""Targets that drive a runtime from Python: every repetition is a fresh Python process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
 from opscope.core.system.pythons import HERE
-from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs, input_words
+from opscope.experiment.guesses import USUAL_INPUTS, input_words
 from opscope.experiment.inputs import make_inputs
 from opscope.experiment.protocol import AS_IT_IS, LOG, OUTPUTS, CeilingsRequest, Job, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
@@ -60,35 +60,35 @@ Left = TypeVar("Left")
 
 
 class ChildTarget(HostedTarget, ABC):
-    """A target whose processes are Python, on the frame of :mod:`opscope.runtimes.child`."""
+    """A target whose processes are Python modules that follow :mod:`opscope.runtimes.child`."""
 
     mechanisms = tuple(Mechanism)
     child: str
-    """The module that runs programs, with the arguments ``run REQUEST``."""
+    """Name of the module that runs programs; its arguments are ``run REQUEST``."""
 
     def __init__(self, host: Host, trace: str, stand_in: str | None = None) -> None:
         super().__init__(host)
         self._trace, self._stand_in = trace, stand_in
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runtime's libraries."""
-        return super().offer(mechanism) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+        """Return what a mechanism that switches CPU features can do for the runtime's libraries."""
+        return super().offer(mechanism) if mechanism is Mechanism.CPUINFO else self._library_switch().offer(mechanism)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
+        """Run a job in its own process group, which ends on a timeout, with the caller, or with the connection."""
         work = directory.resolve()
         try:
-            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
+            switch = self._library_switch().prepared(job, work) if is_switched_outside(job) else None
             request = RunRequest(
-                job=self._there(job),
+                job=self._with_host_paths(job),
                 trace=self._trace if job.traced else None,
                 outputs=OUTPUTS,
                 answer=ANSWER,
                 record=record_of(switch),
                 **self._request_fields(job),
             )
-            words = ["run", self._sent(request, work)]
-            code = self._run(self.child, words, work, job.timeout_seconds, variables_of(switch), job.process)
+            words = ["run", self._send_request(request, work)]
+            code = self._run_module(self.child, words, work, job.timeout_seconds, variables_of(switch), job.process)
             return self._read_outcome(code, work, job.timeout_seconds)
         except (FeatureError, DeviceError, OSError) as error:
             return ended_by(error)
@@ -104,40 +104,43 @@ class ChildTarget(HostedTarget, ABC):
         return outcome
 
     def ceilings(self, variant: Variant) -> Ceilings:
-        """The ceilings of the host with the features and threads of a variant; takes some seconds."""
-        return self._measured(CeilingsRequest(variant.cleared, variant.threads or 1, CEILINGS_SECONDS, ANSWER))
+        """Measure the ceilings of the host with the features and threads of a variant; takes some seconds."""
+        return self._measure_ceilings(CeilingsRequest(variant.cleared, variant.threads or 1, CEILINGS_SECONDS, ANSWER))
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again; takes some tenths of a second."""
-        return self._measured(CeilingsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, ANSWER, sample))
+        """Measure again the ceilings of an earlier sample, with its features and threads.
 
-    def _measured(self, request: CeilingsRequest) -> Ceilings:
+        Takes some tenths of a second.
+        """
+        return self._measure_ceilings(CeilingsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, ANSWER, sample))
+
+    def _measure_ceilings(self, request: CeilingsRequest) -> Ceilings:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
             work = Path(directory).resolve()
-            code = self._run(CEILINGS_CHILD, [self._sent(request, work)], work, CEILINGS_LIMIT)
+            code = self._run_module(CEILINGS_CHILD, [self._send_request(request, work)], work, CEILINGS_LIMIT)
             return ceilings_response(code, request, work / ANSWER, work / LOG)
 
     @abstractmethod
-    def _switch(self) -> LibrarySwitch:
-        """Switches features for the runtime's libraries."""
+    def _library_switch(self) -> LibrarySwitch:
+        """Return the switch of CPU features for the runtime's libraries."""
 
     @abstractmethod
-    def _there(self, job: Job) -> Job:
-        """A job with the paths of the host."""
+    def _with_host_paths(self, job: Job) -> Job:
+        """Return a job whose paths are those of the host."""
 
     def _request_fields(self, job: Job) -> dict[str, Any]:  # noqa: ARG002 - for those that have some
-        """Return what the runtime's process is told beside the job: fields of a :class:`RunRequest`, by their names."""
+        """Return further fields of the :class:`RunRequest` that the runtime's process reads, by name."""
         return {}
 
-    def _command(self, module: str) -> Sequence[str]:
-        """What starts a module of opscope there; its arguments come behind."""
+    def _module_command(self, module: str) -> Sequence[str]:
+        """Return the command that starts a module of opscope on the host; the module's arguments follow it."""
         return module_command(module)
 
-    def _variables(self) -> Mapping[str, str]:
-        """Of such a process."""
+    def _process_variables(self) -> Mapping[str, str]:
+        """Return the environment variables of a process of opscope on the host."""
         return path_variables()
 
-    def _run(
+    def _run_module(
         self,
         module: str,
         words: Sequence[str],
@@ -146,37 +149,40 @@ class ChildTarget(HostedTarget, ABC):
         variables: Mapping[str, str] | None = None,
         process: ProcessSettings | None = None,
     ) -> int | None:
-        """Exit code of a module that runs there; what it left is here then."""
+        """Run a module of opscope on the host and return its exit code; None if it was ended by the timeout.
+
+        The files that it wrote are in ``into`` afterwards.
+        """
         command = GuardedCommand(
-            words=[*self._command(module), *words],
+            words=[*self._module_command(module), *words],
             into=into,
             timeout=timeout,
             process=process or ProcessSettings(),
-            wanted=(ANSWER, self._trace, OUTPUTS).__contains__,
-            variables={**self._variables(), **(variables or {})},
+            is_wanted=(ANSWER, self._trace, OUTPUTS).__contains__,
+            variables={**self._process_variables(), **(variables or {})},
         )
         with self._host.started(command) as ended:
             return ended.code
 
-    def _sent(self, request: RunRequest | CeilingsRequest, work: Path) -> str:
-        """Path on the host of a request."""
+    def _send_request(self, request: RunRequest | CeilingsRequest, work: Path) -> str:
+        """Write a request, provide it to the host, and return its path there."""
         file = work / REQUEST
         file.write_bytes(msgspec.json.encode(request))
         return self._host.provide("requests", {REQUEST: file})[REQUEST]
 
 
 class PackageModules(NamedTuple):
-    """Modules of the processes that drive a package."""
+    """Modules of the processes that drive a Python package."""
 
     child: str  # serves a request to run a model; see child
     honours: frozenset[str]  # fields of a job that the child reads; see RunTarget
 
 
 class PackageTarget(ChildTarget):
-    """Runs jobs with an installed package, on this machine.
+    """Runs jobs with an installed Python package, on this machine.
 
-    ``trace`` is the name of the file with the events of a traced run; ``library`` tells the library that asks for the
-    CPU's features; ``stand_in`` says as one sentence why it is used in place of another target; None: it was asked for.
+    ``trace`` is the name of the file with the events of a traced run. ``library`` finds the library that asks for
+    the CPU's features. ``stand_in`` says in one sentence why this target replaces another; None if a user chose it.
     """
 
     def __init__(
@@ -194,30 +200,30 @@ class PackageTarget(ChildTarget):
         self._library, self._versions, self._python = library, versions, python.executable
 
     def capabilities(self) -> Capabilities:
-        """The name of its traces, and what it stands in for."""
+        """Return the name of its traces, and which target it stands in for."""
         return Capabilities(host=self._host, trace=self._trace, stand_in=self._stand_in)
 
     def probe(self) -> ProbeAnswer:
-        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found."""
+        """Raise FeatureError: the library has no symbols, so the variable with its features cannot be found."""
         raise nothing_to_clear(self._library())
 
     def environment(self) -> Environment:
-        """The machine and its software."""
-        return self._host.environment(_features(), self._versions())
+        """Describe the machine and its software."""
+        return self._host.environment(_read_feature_groups(), self._versions())
 
-    def _switch(self) -> LibrarySwitch:
+    def _library_switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, [self._library()])
 
-    def _command(self, module: str) -> Sequence[str]:
+    def _module_command(self, module: str) -> Sequence[str]:
         return module_command(module, self._python)
 
     def identity(self) -> MachineIdentity:
-        """What the ceilings of this machine depend on."""
+        """Return the properties of this machine that its ceilings depend on."""
         _, fields = fields_here()
         return MachineIdentity.of(self.environment(), fields, environment.host(), cpu_revision())
 
-    def _there(self, job: Job) -> Job:
-        """Whole paths: its process works in another directory."""
+    def _with_host_paths(self, job: Job) -> Job:
+        """Return a job with absolute paths, because its process works in another directory."""
         values = str(Path(job.values).resolve()) if job.values else None
         return msgspec.structs.replace(job, program=str(Path(job.program).resolve()), values=values)
 
@@ -230,31 +236,32 @@ def run_once(
     limits: Mapping[str, int],
     read: Callable[[Path], Left],
 ) -> tuple[Left, str]:
-    """What a program leaves that runs once, unmeasured, and the inputs that it had, in words.
+    """Run a program once without measuring, and return what ``read`` takes from its files, and its inputs in words.
 
-    Sizes that it leaves open are guessed, until it runs with some. ``limits`` are rows of tables that inputs are
-    indices into; ``read`` is given the directory of what it left.
+    Open input sizes are guessed until the program runs with some. ``limits`` is the number of rows of the table
+    that an input indexes, by input name. ``read`` gets the directory of the run. Raises RunError if the program
+    does not run with any guess.
     """
-    named = [(one.name, one) for one in signature.inputs]
+    named_tensors = [(tensor.name, tensor) for tensor in signature.inputs]
     problem = ""
     for usual in USUAL_INPUTS:
-        asked_inputs = guess_inputs(named, [], {}, limits, usual)
-        made = make_inputs([value for _, value in named], asked_inputs, 0)
-        with tempfile.TemporaryDirectory(prefix="opscope-") as place:
-            directory, values = Path(place), None
+        asked_inputs = guess_inputs(named_tensors, [], {}, limits, usual)
+        made = make_inputs([value for _, value in named_tensors], asked_inputs, 0)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as temporary:
+            directory, values = Path(temporary), None
             if made.arrays:
                 values = str(directory / "inputs.npz")
                 np.savez(values, **{f"arr_{number}": array for number, array in made.arrays.items()})  # type: ignore[arg-type]
             job = Job(str(program), AS_IT_IS, 1, 0, _ONCE_SECONDS, inputs=tuple(made.planned), values=values)
             outcome = target.execute(job, directory)
             if outcome.failure is None:
-                return read(directory), ", ".join(input_words(named, asked_inputs))
+                return read(directory), ", ".join(input_words(named_tensors, asked_inputs))
             problem = problem or outcome.failure.message
     raise RunError(f"{title} cannot run it: {problem}", where=program)
 
 
-def _features() -> list[str] | None:
-    """Feature groups of this CPU, as it states them itself; None where it cannot be asked."""
+def _read_feature_groups() -> list[str] | None:
+    """Return the feature groups of this CPU as it states them; None if it cannot be asked."""
     try:
         arch, fields = fields_here()
     except FeatureError:

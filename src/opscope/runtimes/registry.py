@@ -1,4 +1,7 @@
-"""The runtimes that there are: what a program or a format belongs to. Nothing else names one of them."""
+"""The registry of runtimes: it finds the runtime of a program or of a trace format.
+
+No other module names one of them.
+"""
 
 from __future__ import annotations
 
@@ -18,77 +21,80 @@ if TYPE_CHECKING:
 
 _HEAD = 8
 EXPORTER = ExecuTorch()
-"""The one for which models are exported; it runs the programs that no other claims."""
+"""The runtime for which models are exported; it also gets the programs that no other runtime recognises."""
 _LITERT, _ONNXRUNTIME = LiteRt(), OnnxRuntime()
 RUNTIMES: list[Runtime] = [EXPORTER, _LITERT, _ONNXRUNTIME, OpenVino(_ONNXRUNTIME, _LITERT)]
-"""In the order in which they are asked and told of."""
+"""All runtimes, in the order in which they are asked and listed."""
 
 
-def runtime_of(model: str | Path, named: str | None = None) -> Runtime:
-    """The runtime of a program, by what the file holds, else by its name; or of a model that is to be exported.
+def runtime_of(model: str | Path, name: str | None = None) -> Runtime:
+    """Return the runtime of a program, by its content, else by its file name; for other models, the exporting runtime.
 
-    ``named`` is one that was asked for: a UsageError says that there is none, or that it does not take the program.
+    ``name`` is the runtime that a user chose. Raises UsageError if it does not exist or does not take the program.
     """
     runtime = _runtime_of(Path(model))
-    if named is None or named == runtime.name:
+    if name is None or name == runtime.name:
         return runtime
-    asked = next((one for one in RUNTIMES if one.name == named), None)
-    if asked is None:
-        hint = did_you_mean(named, [one.name for one in RUNTIMES])
-        raise UsageError(f"there is no runtime {named!r}", where="runtime", hint=hint)
-    if runtime.suffix not in asked.takes:
-        hint = f"it takes {', '.join((*asked.suffixes, *asked.takes))}; leave it out for {runtime.title}"
-        raise UsageError(f"{asked.title} does not run {model}", where="runtime", hint=hint)
-    return asked
+    requested = next((runtime_ for runtime_ in RUNTIMES if runtime_.name == name), None)
+    if requested is None:
+        hint = did_you_mean(name, [runtime_.name for runtime_ in RUNTIMES])
+        raise UsageError(f"there is no runtime {name!r}", where="runtime", hint=hint)
+    if runtime.suffix not in requested.takes:
+        hint = f"it takes {', '.join((*requested.suffixes, *requested.takes))}; leave it out for {runtime.title}"
+        raise UsageError(f"{requested.title} does not run {model}", where="runtime", hint=hint)
+    return requested
 
 
-def title_of(named: str | None, program: str | Path) -> str:
-    """Return what people call the runtime of that name; where none was named, that of a program by its suffix.
+def title_of(name: str | None, program: str | Path) -> str:
+    """Return the title of the runtime of that name; without a name, that of the program's runtime by its suffix.
 
-    The program is not opened: its path may be one of a manifest.
+    The program is not opened, since its path may be one of a manifest.
     """
-    by_name = next((one.title for one in RUNTIMES if one.name == named), named)
+    by_name = next((runtime.title for runtime in RUNTIMES if runtime.name == name), name)
     return by_name or _runtime_by_suffix(Path(program)).title
 
 
-def _runtime_of(place: Path) -> Runtime:
-    if place.is_file() and (runtime := next((one for one in RUNTIMES if one.holds(place)), None)):
+def _runtime_of(path: Path) -> Runtime:
+    if path.is_file() and (runtime := next((candidate for candidate in RUNTIMES if candidate.holds(path)), None)):
         return runtime
-    if (program := program_of(place)) != place:
+    if (program := program_of(path)) != path:
         return _runtime_of(program)
-    return _runtime_by_suffix(place)
+    return _runtime_by_suffix(path)
 
 
 def _runtime_by_suffix(program: Path) -> Runtime:
-    return next((one for one in RUNTIMES if program.suffix in one.suffixes), EXPORTER)
+    return next((runtime for runtime in RUNTIMES if program.suffix in runtime.suffixes), EXPORTER)
 
 
-def program_of(place: Path) -> Path:
-    """The program of a folder that stands for a model; any other path as it is."""
-    found = (one.program_in(place) for one in RUNTIMES) if place.is_dir() else ()
-    return next((program for program in found if program is not None), place)
+def program_of(path: Path) -> Path:
+    """Return the program in a folder that stands for a model; any other path as it is."""
+    programs = (runtime.program_in(path) for runtime in RUNTIMES) if path.is_dir() else ()
+    return next((program for program in programs if program is not None), path)
 
 
 def runtime_of_content(head: bytes) -> Runtime | None:
-    """The runtime whose program a file is that starts with these bytes (at least 8), where such programs are read."""
-    return next((one for one in RUNTIMES if one.is_program(head)), None)
+    """Return the runtime whose programs start with these bytes (at least 8); None if no runtime recognises them."""
+    return next((runtime for runtime in RUNTIMES if runtime.is_program(head)), None)
 
 
 def runtime_of_format(name: str) -> Runtime | None:
-    """The runtime whose traces have a format; None for formats of nobody, and for those of other tools."""
-    return next((one for one in RUNTIMES if name in one.readers), None)
+    """Return the runtime that writes traces of a format; None for the formats of other tools."""
+    return next((runtime for runtime in RUNTIMES if name in runtime.readers), None)
 
 
 def runtime_attributing(trace_format: str, program: Path) -> Runtime:
-    """The runtime that attributes a trace with a program: that of the program, where it is read without the trace."""
+    """Return the runtime that attributes a trace to a program.
+
+    It is the runtime of the program if programs are read without their traces, else that of the trace.
+    """
     runtime = runtime_of_format(trace_format)
-    return runtime if runtime and not runtime.has_model else _reading(program)
+    return runtime if runtime and not runtime.has_model else _runtime_reading(program)
 
 
 def read_model(program: Path, record: Path | None = None) -> ProgramModel:
-    """The typed picture of a model; see :meth:`opscope.runtimes.runtime.Runtime.model`."""
-    return _reading(program).model(program, record)
+    """Read the typed model of a program; see :meth:`opscope.runtimes.runtime.Runtime.model`."""
+    return _runtime_reading(program).model(program, record)
 
 
-def _reading(program: Path) -> Runtime:
+def _runtime_reading(program: Path) -> Runtime:
     return runtime_of_content(head_of(program, _HEAD)) or EXPORTER

@@ -1,6 +1,7 @@
-"""What a runtime is: one object for each, with all that the other rooms ask of it.
+"""The base class of runtimes: one object per runtime, with everything that other rooms ask of it.
 
-What few runtimes have is here as what holds for the others. A runtime imports nothing of itself until it is asked.
+What only few runtimes have is here with a default for all others. A runtime imports its package only when it is
+used.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 _HEAD = 8
 NO_DELEGATE = "none"
-"""Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
+"""Delegate of a variant that ran without one: its operators are those of the file, each on its own."""
 
 
 class AskedCalls(NamedTuple):
-    """What is called of a program, and with which inputs."""
+    """The methods of a program that are called, and their inputs."""
 
     calls: Sequence[str]  # methods, over and over in this order; empty for the only one
     inputs: Sequence[PlannedInput]  # of the methods, one after the other; empty: as the program declares them
@@ -85,94 +86,104 @@ class Runtime:
 
     @property
     def suffix(self) -> str:
-        """The usual end of the names of its programs."""
+        """The usual suffix of its programs."""
         return self.suffixes[0]
 
     @property
     def trace_format(self) -> str | None:
-        """The format of the traces that its runs leave."""
+        """The format of the traces that its runs write; None if it writes none."""
         return next(iter(self.readers), None)
 
-    def target(self, named: TargetName) -> RunTarget:
-        """Where its models run, by the name of a target: unless it says otherwise, from Python on this machine.
+    def target(self, target_name: TargetName) -> RunTarget:
+        """Return the target where its models run; by default only Python on this machine.
 
         Raises:
-            UsageError: they do not run there.
+            UsageError: models do not run on that target.
             OpscopeError: what the target needs is missing, or a device does not answer.
         """
         from opscope.hosts.target_kinds import AUTO, LOCAL
 
-        if named.kind in {AUTO, LOCAL}:
+        if target_name.kind in {AUTO, LOCAL}:
             return self.target_here()
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
-        problem = f"{self.title} models run on this machine only, not on {named.text}"
+        problem = f"{self.title} models run on this machine only, not on {target_name.text}"
         raise UsageError(problem, where="--target", hint=hint)
 
     def target_for(
         self,
-        named: TargetName,
+        target_name: TargetName,
         programs: Sequence[Path],  # noqa: ARG002 - where they differ
-        asked: Callable[[Path], AskedCalls],  # noqa: ARG002 - likewise
+        calls_of: Callable[[Path], AskedCalls],  # noqa: ARG002 - likewise
     ) -> RunTarget:
-        """Where these programs of it run: as ``target`` says, unless one of them cannot; ``asked`` tells its calls."""
-        return self.target(named)
+        """Return the target where these programs run: that of ``target``, unless one of the programs cannot run there.
+
+        ``calls_of`` returns the calls of a program.
+        """
+        return self.target(target_name)
 
     def target_here(self) -> RunTarget:
-        """This machine, from Python; whatever is missing to run models, as far as it tells the CPU's features."""
+        """Return this machine as a target that runs models from Python.
+
+        What is missing to run models is no error, as long as the features of the CPU can be read.
+        """
         raise NotImplementedError(self.title)
 
     def build(
         self,
-        named: TargetName,
+        target_name: TargetName,
         runner: Path | None = None,  # noqa: ARG002 - where there are builds
         arguments: Sequence[str] = (),  # noqa: ARG002
         program: Path | None = None,  # noqa: ARG002
     ) -> RunTarget:
-        """A build of the user's on the host that a name tells of; where no runner is given, that of the name.
+        """Return the target of a user's own build of the runner, on the host that a target's name gives.
 
-        With a program, its output values are read.
+        Args:
+            target_name: the host, and the runner where ``runner`` is None.
+            runner: path of the build.
+            arguments: of the runner.
+            program: a program whose output values are read, if any.
 
         Raises:
-            UsageError: there are no such builds, or this one cannot be used there.
+            UsageError: the runtime has no such builds, or this one cannot be used there.
             OpscopeError: the build or what reaches the host is missing, or a device does not answer.
         """
-        raise UsageError(f"builds of executor_runner do not run {self.title} models", where=named.text)
+        raise UsageError(f"builds of executor_runner do not run {self.title} models", where=target_name.text)
 
     def package(self) -> str:
-        """Name of its package of Python, and of it among the versions of an environment."""
+        """Return the name of its Python package, which is also its key among the versions of an environment."""
         return self.name
 
     def is_installed(self) -> bool:
-        """Whether its package is there; whether it can be used, ``version`` tells."""
+        """Return whether its package is installed; ``version`` tells whether it can be used."""
         return find_spec(self.name) is not None
 
     def version(self) -> str:
-        """Of the installed package; a MissingDependencyError says why it cannot be used."""
+        """Return the version of the installed package. Raises MissingDependencyError if it cannot be used."""
         raise NotImplementedError(self.title)
 
     def loaded(self) -> str:
-        """What its processes load: the name of a module, or the path of a shared library."""
+        """Return what its processes load: the name of a module, or the path of a shared library."""
         return self.name
 
     def checks(self) -> list[Check]:
-        """What `opscope doctor` says of it on this machine: a problem where it is installed and cannot be loaded."""
+        """Check the runtime on this machine for `opscope doctor`: a problem if it is installed but cannot be loaded."""
         from opscope.core.errors import MissingDependencyError
         from opscope.core.install import install_command
         from opscope.experiment.checks import Check, State
         from opscope.runtimes.loading import loading_problem
 
         try:
-            found = self.version()
+            version = self.version()
         except MissingDependencyError as error:
             problem = f"models ({self.suffix}) cannot be run: {error.problem}"
             return [Check(self.name, State.NOTE, problem, error.hint or "")]
         if self.is_installed() and (obstacle := loading_problem(self.loaded())):
             hint = f"install it again: {install_command(self.name)}"
-            return [Check(self.name, State.PROBLEM, f"{found} is installed but cannot be loaded: {obstacle}", hint)]
-        return [Check(self.name, State.OK, found)]
+            return [Check(self.name, State.PROBLEM, f"{version} is installed but cannot be loaded: {obstacle}", hint)]
+        return [Check(self.name, State.OK, version)]
 
     def runs_here(self, checks: Sequence[Check]) -> bool:
-        """Whether it runs models on this machine, as its checks tell."""
+        """Return whether it runs models on this machine, given its checks."""
         from opscope.core.errors import MissingDependencyError
 
         try:
@@ -182,17 +193,17 @@ class Runtime:
         return not any(check.state == "problem" for check in checks)
 
     def holds(self, path: Path) -> bool:
-        """Whether an existing file is a program of it, by its content."""
+        """Return whether an existing file is one of its programs, by content."""
         from opscope.core.files import head_of
 
         return self.is_program(head_of(path, _HEAD))
 
     def program_in(self, folder: Path) -> Path | None:  # noqa: ARG002 - where folders are models
-        """The program of a folder that stands for a model; None for any other folder."""
+        """Return the program in a folder that stands for a model; None for any other folder."""
         return None
 
     def program(self, model: str, models: Path | None) -> Path | None:  # noqa: ARG002 - where models are exported
-        """The program that was named; None for a model to export, which may be in a directory of models.
+        """Return the program that a user named; None for a model to export, which may be in a directory of models.
 
         Raises:
             NotFoundError: there is neither.
@@ -203,41 +214,47 @@ class Runtime:
         return Path(model)
 
     def check(self, path: Path) -> None:
-        """Refuse a program that cannot be run, as far as its file shows it."""
+        """Raise an error if a program cannot be run, as far as its file shows it."""
 
     def check_without_delegate(self, path: Path) -> None:
-        """Refuse a program that cannot run without the delegate."""
+        """Raise an error if a program cannot run without the delegate."""
 
     def check_options(self, options: Mapping[str, str] | None) -> None:
-        """Refuse options of a run that are not known."""
+        """Raise UsageError if a run option is unknown."""
 
-    def options(self, asked: Mapping[str, str]) -> Mapping[str, str]:
-        """The options of a run: those that were asked for, and those that opscope sets itself."""
-        return asked
+    def options(self, requested: Mapping[str, str]) -> Mapping[str, str]:
+        """Return all options of a run: the requested ones, and those that opscope sets itself."""
+        return requested
 
     def check_registered(self, program: Path, libraries: Sequence[Path], where: str) -> None:
-        """Refuse a program that calls what these libraries do not register; ``where`` names what loads them."""
+        """Raise an error if a program calls operators that these libraries do not register.
+
+        ``where`` names what loads them.
+        """
 
     def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:  # noqa: ARG002
-        """A program without the inputs that are packed with it, written to ``work``; and these inputs, by method."""
+        """Write a program without the inputs that are packed with it to ``work``.
+
+        Return its path and these inputs, by method.
+        """
         return program, {}
 
     def files(self, program: Path, data: Path | None) -> list[Path]:  # noqa: ARG002 - where weights are named
-        """A program that was named, and all that belongs to it; ``data`` are weights that were named."""
+        """Return a program and all files that belong to it; ``data`` is the file of weights that a user named."""
         return [program]
 
     def kept_files(self, files: Sequence[Path], work: Path) -> list[Path]:  # noqa: ARG002 - for what is changed
-        """The files to copy into a bundle, in the same order; ``work`` is for those that differ from the ones given."""
+        """Return the files to copy into a bundle, in the same order; changed copies are written to ``work``."""
         return list(files)
 
     def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:  # noqa: ARG002
-        """What a manifest says about a model; who runs which part of it is known when it runs.
+        """Describe a model for the manifest. Which part of it a delegate runs is only known when it runs.
 
         Args:
-            model: as it was named.
+            model: name that the user gave.
             source: the program that was named; None for a model that was exported.
             files: the program first, then its weights.
-            home: directory of the bundle that they lie in.
+            home: directory of the bundle that contains them.
         """
         from opscope.bundle.manifest import Model
         from opscope.core.files import place_beside, sha256_of
@@ -260,32 +277,35 @@ class Runtime:
         )
 
     def signatures(self, program: Path) -> Sequence[Signature]:
-        """Methods that a caller can name; never empty."""
+        """Return the methods that a caller can name; never empty."""
         raise NotImplementedError(self.title, program)
 
     def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
-        """Names of the tensors that the first signature takes and gives, as the file has them."""
+        """Return the names of the inputs and outputs of the first signature, as the file has them."""
         signature = self.signatures(program)[0]
-        inputs, outputs = ([one.name for one in side] for side in (signature.inputs, signature.outputs))
+        inputs, outputs = ([tensor.name for tensor in side] for side in (signature.inputs, signature.outputs))
         return inputs, outputs
 
     def methods(self, program: Path) -> list[str]:
-        """Names of all methods."""
-        return [one.name for one in self.signatures(program)]
+        """Return the names of all methods."""
+        return [signature.name for signature in self.signatures(program)]
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
-        """Inputs of the methods that a process calls, in the order of their first calls; of no calls, the usual one."""
+        """Return the inputs of each called method, in the order of first calls.
+
+        Without calls, those of the usual method.
+        """
         language = self._called_language(program, calls)
         if language is not None:
             return {name: language.named(name) for name in dict.fromkeys(calls)}
-        known = {one.name: one for one in self.signatures(program)}
+        known = {signature.name: signature for signature in self.signatures(program)}
         return {
-            name: [(one.name, one) for one in known[name].inputs]
+            name: [(tensor.name, tensor) for tensor in known[name].inputs]
             for name in dict.fromkeys(calls) or [next(iter(known))]
         }
 
     def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:
-        """Inputs of which a program does not say how large they are."""
+        """Return the inputs whose sizes a program leaves open."""
         from opscope.program.structure.plan import Dynamism, PlannedTensor
 
         return [
@@ -295,14 +315,14 @@ class Runtime:
         ]
 
     def index_limits(self, program: Path) -> Mapping[str, int]:  # noqa: ARG002 - where graphs are read
-        """Rows of the table that an input is an index into, by the name of the input, as far as it is known."""
+        """Return the number of rows of the table that an input indexes, by input name, as far as it is known."""
         return {}
 
-    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
-        """The methods that a process calls over and over; empty for a program with one method.
+    def calls(self, program: Path, texts: Sequence[str], *, phases: bool = True) -> list[str]:
+        """Return the methods that a process calls repeatedly; empty for a program with one method.
 
-        ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once. The one graph of a
-        language model is called for its phases; not with ``phases`` False, since somebody gives its inputs.
+        ``texts`` are ``NAME`` or ``NAME:COUNT``, in order; without any, each method is called once. The single graph of
+        a language model is called for its phases, except if ``phases`` is False because a user gives its inputs.
 
         Raises:
             UsageError: the program has no such method, or the count is not a number.
@@ -310,69 +330,78 @@ class Runtime:
         from opscope.runtimes.language import asked_calls
 
         names = self.methods(program)
-        return self._phase_calls(program, asked, phases=phases) or (
-            asked_calls(asked, names) or (names if len(names) > 1 else [])
+        return self._phase_calls(program, texts, phases=phases) or (
+            asked_calls(texts, names) or (names if len(names) > 1 else [])
         )
 
     def language(self, program: Path) -> LanguageModel | None:  # noqa: ARG002 - where one graph has phases
-        """The language model that a program with one method is; None for any other."""
+        """Return the language model that a program with one method is; None for any other program."""
         return None
 
     def _called_language(self, program: Path, calls: Sequence[str]) -> LanguageModel | None:
-        """The language model whose phases these calls are; None where they are none."""
+        """Return the language model if all calls name its phases; None otherwise."""
         from opscope.program.phases import phase_of
 
         return self.language(program) if calls and all(map(phase_of, calls)) else None
 
-    def _phase_calls(self, program: Path, asked: Sequence[str], *, phases: bool) -> list[str]:
-        """The phases of a language model as they are called, unless its method itself is named; empty: it is none."""
-        named = {text.partition(":")[0] for text in asked} & set(self.methods(program))
-        language = self.language(program) if phases and not named else None
+    def _phase_calls(self, program: Path, texts: Sequence[str], *, phases: bool) -> list[str]:
+        """Return the phases of a language model to call.
+
+        Empty if the program is none, or if its method itself is named.
+        """
+        methods = {text.partition(":")[0] for text in texts} & set(self.methods(program))
+        language = self.language(program) if phases and not methods else None
         if language is None:
             return []
-        return language.asked(asked) if asked else language.usual()
+        return language.asked(texts) if texts else language.usual()
 
     def phases(self, program: Path) -> Mapping[str, Phase]:  # noqa: ARG002 - where programs or their records tell
-        """What calls of its methods do for a language model, by method; empty for any other program."""
+        """Return the phase of a language model that each method computes, by method; empty for any other program."""
         return {}
 
     def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
-        """What fills the inputs of these calls, in the words of ``--input``, where that follows from the calls."""
+        """Return how the inputs of these calls are filled, in the syntax of ``--input``.
+
+        Empty if the calls do not imply it.
+        """
         language = self._called_language(program, calls)
         return [word for name in dict.fromkeys(calls) for word in language.words(name)] if language else ()
 
     def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
-        """Whether a file that starts with these bytes (at least 8) is a program that ``read`` takes."""
+        """Return whether a file that starts with these bytes (at least 8) is a program that ``read`` takes."""
         return False
 
     def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:
-        """The typed picture of a model from its files, as ``model`` says."""
+        """Read the typed model of a program from its files. Used by ``model``, which caches it."""
         raise NotImplementedError(self.title, program, record, delegated)
 
     def model(self, program: Path, record: Path | None = None, *, delegated: bool = True) -> ProgramModel:
-        """The typed picture of a model; without the record of its export, modules and source lines are not known.
+        """Return the typed model of a program; without the record of its export, modules and source lines are unknown.
 
         ``delegated``: whether a runtime that chooses its delegate when it loads the model has one.
 
         Raises:
-            OpscopeError: a file is absent or damaged, or the record is of another model, or was made after lowering.
+            OpscopeError: a file is missing or damaged, or the record is of another model, or was made after lowering.
         """
         files = [program] if record is None else [program, record]
         stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in files)
-        model = _model(self, *stamps, delegated=delegated)
+        model = _read_cached_model(self, *stamps, delegated=delegated)
         if model.conflict:
             raise MismatchError(model.conflict, where=record, hint="give the record of the same export, or omit it")
         return model
 
     def weight_bits(self, program: Path) -> frozenset[int]:
-        """Widths of the weights of its products in bits, 8 for narrower ones, too; empty where they are not known."""
+        """Return the bit widths of the weights of its matrix products, at least 8 each; empty if they are unknown."""
         from opscope.program.structure.dtypes import used_bits
 
         values = (value for graph in self.model(program).graphs for value in graph.graph.values if value.is_constant)
         return used_bits(value.dtype for value in values if len(value.dims) > 1)
 
     def preflight(self, program: Path, record: Path | None, cpu: Cpu | None) -> Preflight:
-        """Tell what a processor will accelerate of a program; the record of its export adds lines of the model."""
+        """Return what a processor will accelerate in a program.
+
+        With the record of its export, by lines of the model, too.
+        """
         from opscope.analysis.preflight.preflight import preflight
         from opscope.core.files import sha256_of
 
@@ -389,7 +418,7 @@ class Runtime:
     def usable_model(
         self, program: Path, record: Path | None, *, delegated: bool = True
     ) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
-        """The typed picture of a model, its record when it can be used, and why it cannot."""
+        """Return the typed model of a program, its record if it can be used, and otherwise the reason."""
         try:
             return self.model(program, record, delegated=delegated), record, None
         except OpscopeError as error:
@@ -398,7 +427,7 @@ class Runtime:
             return self.model(program, delegated=delegated), None, error
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:
-        """A side whose operators have their places in the program that ran, and what it says of them."""
+        """Attribute the operators of a side to the program that ran."""
         from opscope.runtimes.attribution import attributed_by_model
 
         delegated = side.variant is None or side.variant.delegate != NO_DELEGATE
@@ -406,15 +435,18 @@ class Runtime:
         return attributed_by_model(side, model, self.first_calls(side, model))._replace(record=record, problem=problem)
 
     def clock_start(self, trace: Path) -> int:  # noqa: ARG002 - where it is not the process's
-        """What the clock of a process read, in ns, where the times of its trace count from; 0: they are its own."""
+        """Return the process clock in ns at the zero of a trace's times; 0 if the trace uses the process clock."""
         return 0
 
     def first_calls(self, side: Side, model: ProgramModel) -> Mapping[str, int]:  # noqa: ARG002 - where they are counted
-        """Instruction of the first delegate call of each method, for traces that count these calls from 0."""
+        """Return the instruction of the first delegate call of each method.
+
+        Only traces that count delegate calls from 0 need it.
+        """
         return {}
 
     def summary(self, path: Path, head: bytes) -> ProgramSummary | RecordSummary | None:
-        """What a file holds, where it is of this runtime and no trace; ``head`` is its start."""
+        """Summarise a program or record of this runtime; None for any other file. ``head`` is the start of the file."""
         import msgspec
 
         from opscope.analysis.preflight.contents import summarise_program
@@ -427,12 +459,12 @@ class Runtime:
         return msgspec.structs.replace(summary, format=self.suffix.removeprefix("."))
 
     def check_record(self, path: Path) -> None:
-        """Refuse a record of an export that cannot be read."""
+        """Raise an error if the record of an export cannot be read."""
 
 
 @lru_cache(maxsize=4)
-def _model(
+def _read_cached_model(
     runtime: Runtime, program: tuple[str, int], record: tuple[str, int] | None = None, *, delegated: bool
 ) -> ProgramModel:
-    """Variants of a bundle share a model; a file that changed is read again."""
+    """Read a model once for all variants of a bundle; a file that changed is read again."""
     return runtime.read(Path(program[0]), Path(record[0]) if record else None, delegated=delegated)

@@ -1,4 +1,4 @@
-"""One side of a question: its events, where they came from, what its program says."""
+"""One side of a comparison: its events, their source, and what is known about its program."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Warmup: TypeAlias = int | Literal["auto"] | None
 
 
 class Side(NamedTuple):
-    """One side of a question: its events, where they came from, what they are called, and what their program says.
+    """One side of a comparison: its events, their source and label, and what is known about its program.
 
-    ``phases`` are what calls do for a language model, by method, where the program or its record tells.
+    ``phases`` maps methods to the phases of a language model that they compute, as far as the program or its export
+    record says so.
     """
 
     table: EventTable
@@ -39,19 +40,19 @@ class Side(NamedTuple):
 
     @property
     def model(self) -> Model | None:
-        """The program that ran, as the bundle tells; None without a bundle."""
+        """The program that ran, as the bundle's manifest describes it; None without a bundle."""
         if self.bundle is None:
             return None
         return self.bundle.manifest.model_of(self.variant.name if self.variant else "")
 
     def kept_file(self, name: str) -> Path | None:
-        """Return a file of that name that a traced process left beside its trace; None if there is none."""
+        """Return the file of a name that a traced process wrote beside its trace; None if there is none."""
         if self.bundle is None or self.variant is None:
             file = Path(self.files[0][0]).with_name(name)
             return file if file.exists() else None
-        traced = [one for one in self.bundle.manifest.completed(self.variant.name) if one.trace]
-        kept = self.bundle.left_file(traced[0], name) if traced else None
-        return kept if kept and kept.exists() else None
+        traced = [run for run in self.bundle.manifest.completed(self.variant.name) if run.trace]
+        path = self.bundle.left_file(traced[0], name) if traced else None
+        return path if path and path.exists() else None
 
 
 class ProgramFiles(NamedTuple):

@@ -1,4 +1,4 @@
-"""The mechanisms that switch features for the runtime's libraries from outside of them."""
+"""Switches of CPU features that work from outside of the runtime's libraries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LibrarySwitch(NamedTuple):
-    """Switches features for libraries of a runtime."""
+    """Switches CPU features for the libraries of a runtime."""
 
     host: Host  # where its processes run
     libraries: Sequence[Path]  # that ask for the features by which kernels are chosen
@@ -36,7 +36,7 @@ class LibrarySwitch(NamedTuple):
     foreign: Callable[[], ProbeAnswer] | None = None
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the libraries."""
+        """Return what a mechanism can do for the libraries. Raises FeatureError if it cannot be used here."""
         if self.host.remote and self.foreign is None:
             problem = f"{mechanism.value} switches features on this machine only, not over {self.host.name}"
             raise FeatureError(problem, hint=WITHOUT_SWITCH)
@@ -57,49 +57,55 @@ class LibrarySwitch(NamedTuple):
         return SwitchOffer(mechanism, probe, hashlib.sha256("".join(map(sha256_of, hashes)).encode()).hexdigest())
 
     def prepared(self, job: Job, directory: Path) -> PreparedSwitch:
-        """What the process of a job needs."""
+        """Prepare what the process of a job needs so that its features are switched."""
         return self.prepared_with(job.variant.switch or Mechanism.CPUINFO, job.variant.cleared, directory)
 
     def prepared_with(self, mechanism: Mechanism, clear: Sequence[str], directory: Path) -> PreparedSwitch:
-        """What a process needs so that a mechanism switches fields off for it; otherwise like :meth:`prepared`."""
-        wrong = set(clear) & set(self._fixed()) if mechanism is Mechanism.HWCAP else ()
+        """Prepare what a process needs so that a mechanism clears features in it.
+
+        Raises FeatureError if one cannot be cleared.
+        """
+        wrong = set(clear) & set(self._fixed_fields()) if mechanism is Mechanism.HWCAP else ()
         if wrong:
             raise stays_on(sorted(wrong))
-        place = directory / SWITCH_SCRATCH
-        place.mkdir(exist_ok=True)
+        scratch = directory / SWITCH_SCRATCH
+        scratch.mkdir(exist_ok=True)
         if self.foreign is not None:
             send = (lambda files: self.host.provide("switch", files)) if self.host.remote else None
-            return prepared_for(mechanism, self.libraries, clear, place, send)
-        return prepared(mechanism, self.libraries, clear, place, self.program)
+            return prepared_for(mechanism, self.libraries, clear, scratch, send)
+        return prepared(mechanism, self.libraries, clear, scratch, self.program)
 
-    def _fixed(self) -> Sequence[str]:
-        """Fields that libraries set whatever they are answered."""
+    def _fixed_fields(self) -> Sequence[str]:
+        """Return the CPU fields that libraries set whatever a switch answers."""
         return self.foreign().fixed if self.foreign else fixed_fields(read_processor())
 
 
 def nothing_to_clear(library: Path) -> FeatureError:
-    """Why features cannot be cleared in a library that hides its variables."""
+    """Return the error that says why features cannot be cleared in a library that hides its variables."""
     problem = f"{library.name} has no symbol cpuinfo_isa, so it cannot be cleared"
     return FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
 
 
 def is_switched_outside(job: Job) -> bool:
-    """Whether the process of a job has to be started with a library that switches features for others."""
+    """Return whether the process of a job must be started with a library that switches features from outside."""
     return job.variant.switch not in {None, Mechanism.CPUINFO}
 
 
 def brought_by(switch: PreparedSwitch | None) -> Mapping[str, Path]:
-    """Where a file goes that a process on another machine leaves, by its name; none without a switch."""
+    """Return where to put the report that a process on another machine leaves, by its file name.
+
+    Empty without a switch.
+    """
     return {switch.report.name: switch.report} if switch else {}
 
 
 def variables_of(switch: PreparedSwitch | None) -> Mapping[str, str]:
-    """Variables of a process; none without a switch."""
+    """Return the environment variables that a switch adds to a process; empty without a switch."""
     return switch.variables if switch else {}
 
 
 def record_of(switch: PreparedSwitch | None) -> str | None:
-    """The file of its counters; None without a switch."""
+    """Return the path of the file with a switch's counters; None without a switch."""
     return None if switch is None else str(switch.record)
 
 

@@ -50,7 +50,7 @@ def generally(data: bytes) -> EventTable:
     """The table as the general way reads it, block after block, without looking for repetition."""
     buffer = FlatBuffer(data, "trace.etdump", 4)
     blocks = Tables(buffer, buffer.root().children(1)[0])
-    part = reader._decoded(buffer, blocks, 0, len(blocks))
+    part = reader._decode_blocks(buffer, blocks, 0, len(blocks))
     segment, _ = part.segment(
         delegate_by_names(set(part.label.texts)), quantised=part.is_in_microseconds(part.is_delegate)
     )

@@ -55,7 +55,7 @@ def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert [name for name, _ in user_models(tmp_path)] == ["broken", "given", "imported", "mine"]
-    assert source_of("mine", tmp_path).place == str(tmp_path / "mine.py")
+    assert source_of("mine", tmp_path).origin == str(tmp_path / "mine.py")
     assert dict(user_models(tmp_path))["mine"] == "Two layers."
     with pytest.raises(NotFoundError, match="no model '_shared'"):
         source_of("_shared", tmp_path)
@@ -122,7 +122,7 @@ def test_a_package_is_named_by_its_directory(kit_layout: Path) -> None:
     """It is called like the class; a directory without a package is no model."""
     source = source_of(f"{kit_layout}:MyModel")
     assert (source.kind, source.name) == (SourceKind.FILE, "MyModel")
-    assert file_module(Path(source.place)).MyModel.__mro__[1].__name__ == "Base"
+    assert file_module(Path(source.origin)).MyModel.__mro__[1].__name__ == "Base"
     with pytest.raises(UsageError, match="not a model name"):
         source_of(f"{kit_layout.parent.parent}:MyModel")
 

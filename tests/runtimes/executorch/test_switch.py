@@ -71,8 +71,8 @@ def test_the_trap_leaves_the_fields_that_clearing_leaves(group: str, tmp_path: P
     switch = prepared(Mechanism.TRAP, switched_libraries(runtime), fields, tmp_path)
     code = (
         "import json; from opscope.runtimes.executorch.runners.child import *\n"
-        "from opscope.machine import isa; from opscope.runtimes.executorch.cpuinfo import _struct\n"
-        "found, size = _struct(installed_runtime().features, 'x86_64')\n"
+        "from opscope.machine import isa; from opscope.runtimes.executorch.cpuinfo import _read_sized_struct\n"
+        "found, size = _read_sized_struct(installed_runtime().features, 'x86_64')\n"
         "print(json.dumps([name for name, at in isa.LAYOUTS['x86_64'][size].offsets.items() if found[at]]))"
     )
     done = subprocess.run(

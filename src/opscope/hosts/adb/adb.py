@@ -55,8 +55,8 @@ class Power(NamedTuple):
     wake: bool
 
     def words(self) -> list[str]:
-        """As arguments of ``guard.sh``."""
-        return [f"{one.name}={one.value}" for one in self.settings] + (["stayon"] if self.wake else [])
+        """Return the profile as arguments of ``guard.sh``."""
+        return [f"{setting.name}={setting.value}" for setting in self.settings] + (["stayon"] if self.wake else [])
 
 
 _SAVER = Setting("low_power", "0", "battery saver off: it lowers clocks and defers work")
@@ -67,8 +67,9 @@ _ANIMATIONS = (
 )
 
 
-def _animations(value: str, how: str) -> tuple[Setting, ...]:
-    return tuple(Setting(name, value, f"{what}: {how}") for name, what in _ANIMATIONS)
+def _set_animations(value: str, effect: str) -> tuple[Setting, ...]:
+    """Return the settings that give all animations one value."""
+    return tuple(Setting(name, value, f"{subject}: {effect}") for name, subject in _ANIMATIONS)
 
 
 PROFILES = {
@@ -81,7 +82,7 @@ PROFILES = {
                 Setting(
                     "stay_on_while_plugged_in", "15", "screen on with any power: mains 1, USB 2, wireless 4, dock 8"
                 ),
-                *_animations("0", "off"),
+                *_set_animations("0", "off"),
             ),
             wake=True,
         ),
@@ -93,19 +94,19 @@ PROFILES = {
                     "1",
                     "screen on with mains power only, so off on a computer's USB",
                 ),
-                *_animations("1", "at their usual speed"),
+                *_set_animations("1", "at their usual speed"),
                 _SAVER,
             ),
             wake=False,
         ),
     )
 }
-NAMES = tuple(dict.fromkeys(one.name for profile in PROFILES.values() for one in profile.settings))
+NAMES = tuple(dict.fromkeys(setting.name for profile in PROFILES.values() for setting in profile.settings))
 """Every setting that a profile touches; they are read into the manifest with or without a profile."""
 
 
 def power_named(name: str) -> Power:
-    """The profile of a name."""
+    """Return the profile of a name."""
     if name not in PROFILES:
         raise UsageError(f"no power profile {name!r}", where="--power", hint=did_you_mean(name, PROFILES))
     return PROFILES[name]
@@ -125,7 +126,7 @@ _WHOLE = re.compile(r"\d{1,5}\Z")
 
 
 class AdbAddress(NamedTuple):
-    """Which device is meant, and how it is used."""
+    """Address of a device, and how it is used."""
 
     serial: str = ""  # its serial number, or HOST:PORT; empty for the only one there is
     # name of the power profile that is set while something is measured; None leaves the settings as they are
@@ -135,19 +136,19 @@ class AdbAddress(NamedTuple):
     patience: int = PATIENCE  # how long the device is waited for after it was lost, in seconds
 
     def text(self) -> str:
-        """The address, with nothing in it that is the default."""
-        told = (
+        """Return the address, with nothing in it that is the default."""
+        stated = (
             ("power", self.power),
             ("dir", None if self.directory == DIRECTORY else self.directory),
             ("runner", self.runner),
             ("patience", None if self.patience == PATIENCE else f"{self.patience}"),
         )
-        options = {name: value for name, value in told if value}
+        options = {name: value for name, value in stated if value}
         return self.serial + (f"?{urlencode(options, safe='/:')}" if options else "")
 
 
 def parse_address(text: str) -> AdbAddress:
-    """The parts of an address."""
+    """Return the parts of an address."""
     serial, _, query = text.partition("?")
     where = f"--target adb:{text}"
     if serial and not _SERIAL.match(serial):
@@ -169,13 +170,13 @@ _LINE = re.compile(r"^\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d+) +\d+ [A-Z] (?P
 
 
 def runtime_lines(text: str, pid: int) -> list[str]:
-    """Lines that the runtime logged in one process, as they are."""
-    found = ((line, _LINE.match(line)) for line in text.splitlines())
-    return [line for line, m in found if m and int(m["pid"]) == pid and m["tag"] in RUNTIME_TAGS]
+    """Return the lines that the runtime logged in one process, as they are."""
+    matches = ((line, _LINE.match(line)) for line in text.splitlines())
+    return [line for line, m in matches if m and int(m["pid"]) == pid and m["tag"] in RUNTIME_TAGS]
 
 
 def lines_about(text: str, pid: int) -> list[str]:
-    """All lines of one process, and of those that tell how it crashed."""
+    """Return all lines of one process, and of those that tell how it crashed."""
     lines = [(line, match) for line in text.splitlines() if (match := _LINE.match(line))]
     tellers = {int(match["pid"]) for _, match in lines if match["text"].startswith(f"pid: {pid}, tid: ")}
     return [line for line, match in lines if int(match["pid"]) in {pid, *tellers}]
@@ -206,101 +207,106 @@ class AdbShell:
         self._command = tuple(command)
         if shutil.which(self._command[0]) is None:
             raise MissingDependencyError("adb is not installed", hint=_INSTALL)
-        asked = serial or os.environ.get("ANDROID_SERIAL")
-        if asked is not None and _NETWORK.match(asked):
-            self._connect(asked)
-        self.serial = asked or self._only_one()
+        requested = serial or os.environ.get("ANDROID_SERIAL")
+        if requested is not None and _NETWORK.match(requested):
+            self._connect_network(requested)
+        self.serial = requested or self._only_one()
         self.run(["true"], _ASK_SECONDS)
 
     def describe(self) -> Target:
-        """Kind and serial number."""
+        """Return kind and serial number."""
         return Target(ADB.name, self.serial)
 
     def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end; without ``shell_v2`` its errors come in its output."""
         try:
-            done = self._adb(["shell", _with_exit_code(command)], timeout)
+            completed = self._run_adb(["shell", _with_exit_code(command)], timeout)
         except subprocess.TimeoutExpired:
-            raise DeviceError(f"no answer within {timeout:.0f} s", where=self._where, hint=_SLOW) from None
-        match = _TRAILER.search(done.stdout)
+            raise DeviceError(f"no answer within {timeout:.0f} s", where=self._device_name, hint=_SLOW) from None
+        match = _TRAILER.search(completed.stdout)
         if match is None:
-            raise connection_error(self._where, done.stderr)
-        return CompletedProcess(command, int(match[1]), done.stdout[: match.start()], done.stderr)
+            raise connection_error(self._device_name, completed.stderr)
+        return CompletedProcess(command, int(match[1]), completed.stdout[: match.start()], completed.stderr)
 
     def spawn(self, command: Sequence[str]) -> AdbProcess:
         """Start a command; Android's adb daemon sends it SIGHUP and closes its input when the connection ends."""
-        return AdbProcess([*self._command, "-s", self.serial, "shell", _with_exit_code(command)], self._where)
+        return AdbProcess([*self._command, "-s", self.serial, "shell", _with_exit_code(command)], self._device_name)
 
     def push(self, files: Sequence[Path], directory: str) -> None:
         """Copy files into a directory of the device, which is made when it is not there."""
-        safe_path(directory, self._where)
+        safe_path(directory, self._device_name)
         size = sum(file.stat().st_size for file in files)
         for file in files:
-            self._copy(["push", str(file), f"{directory}/{file.name}"], size)
+            self._copy_files(["push", str(file), f"{directory}/{file.name}"], size)
 
     def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
         """Copy files from a directory of the device into one of ours."""
-        safe_path(directory, self._where)
+        safe_path(directory, self._device_name)
         for name in names:
             size = int(self.run(["stat", "-c", "%s", f"{directory}/{name}"], _ASK_SECONDS).stdout or 0)
-            self._copy(["pull", f"{directory}/{name}", str(into / name)], size)
+            self._copy_files(["pull", f"{directory}/{name}", str(into / name)], size)
             if (into / name).stat().st_size != size:
-                raise DeviceError(f"{name} arrived incomplete", where=self._where, hint="run it again")
+                raise DeviceError(f"{name} arrived incomplete", where=self._device_name, hint="run it again")
 
     def wait(self, timeout: float) -> bool:
-        """Whether the device answers within a time, in seconds; one on the network is connected to again."""
+        """Return whether the device answers within a time, in seconds; one on the network is connected to again."""
         end = time.monotonic() + timeout
         while True:
             with contextlib.suppress(DeviceError):
                 if _NETWORK.match(self.serial):
-                    self._connect(self.serial)
+                    self._connect_network(self.serial)
                 return self.run(["true"], _ASK_SECONDS).returncode == 0
             if time.monotonic() > end:
                 return False
             time.sleep(_POLL_SECONDS)
 
     @property
-    def _where(self) -> str:
+    def _device_name(self) -> str:
+        """Return the device's name, for messages."""
         return f"{ADB.name}:{self.serial}"
 
-    def _connect(self, address: str) -> None:
-        state = self._listed().get(address)
+    def _connect_network(self, address: str) -> None:
+        """Connect to a device on the network, unless adb lists it as connected."""
+        state = self._list_devices().get(address)
         if state == "device":
             return
         if state is not None:  # adb would say that it is connected already, and try again only now and then
-            self._adb(["disconnect", address], _ASK_SECONDS, serial=None)
-        done = self._adb(["connect", address], _CONNECT_SECONDS, serial=None)
-        words = complaint(done.stdout + done.stderr)
+            self._run_adb(["disconnect", address], _ASK_SECONDS, serial=None)
+        completed = self._run_adb(["connect", address], _CONNECT_SECONDS, serial=None)
+        words = complaint(completed.stdout + completed.stderr)
         if "connected to" not in words:
             raise connection_error(f"{ADB.name}:{address}", words.encode())
 
     def _only_one(self) -> str:
-        found = self._listed()
-        if not found:
+        """Return the serial number of the only device; raise an error where there is none, or several."""
+        states = self._list_devices()
+        if not states:
             raise no_device()
-        if len(found) > 1:
-            raise several_devices([f"{serial} ({state})" for serial, state in found.items()])
-        return next(iter(found))
+        if len(states) > 1:
+            raise several_devices([f"{serial} ({state})" for serial, state in states.items()])
+        return next(iter(states))
 
-    def _listed(self) -> dict[str, str]:
-        """States of devices by their serial numbers, as ``adb devices`` lists them."""
-        lines = self._adb(["devices"], _ASK_SECONDS, serial=None).stdout.decode("utf-8", "replace").splitlines()
+    def _list_devices(self) -> dict[str, str]:
+        """Return the states of devices by their serial numbers, as ``adb devices`` lists them."""
+        lines = self._run_adb(["devices"], _ASK_SECONDS, serial=None).stdout.decode("utf-8", "replace").splitlines()
         words = [line.split("\t") for line in lines if "\t" in line]
         return {serial: state for serial, state, *_ in words}
 
-    def _copy(self, arguments: Sequence[str], size: int) -> None:
+    def _copy_files(self, arguments: Sequence[str], size: int) -> None:
+        """Run a copy of adb; raise an error where it fails or takes too long."""
         limit = _COPY_SECONDS + size / _SLOWEST_COPY
         try:
-            done = self._adb(arguments, limit)
+            completed = self._run_adb(arguments, limit)
         except subprocess.TimeoutExpired:
             problem = f"{arguments[0]} of {size:,} bytes took more than {limit:.0f} s"
-            raise DeviceError(problem, where=self._where, hint=_SLOW) from None
-        if done.returncode:
-            raise storage_error(self._where, done.stderr or done.stdout)
+            raise DeviceError(problem, where=self._device_name, hint=_SLOW) from None
+        if completed.returncode:
+            raise storage_error(self._device_name, completed.stderr or completed.stdout)
 
-    def _adb(
+    def _run_adb(
         self, arguments: Sequence[str], timeout: float, serial: str | None = ""
     ) -> subprocess.CompletedProcess[bytes]:
+        """Run adb, for the device unless ``serial`` is None."""
         device = () if serial is None else ("-s", self.serial)
         command = [*self._command, *device, *arguments]
         return subprocess.run(
@@ -334,6 +340,7 @@ class AdbProcess(ShellProcess):
         self._listener.join()
 
     def _read_lines(self, output: IO[bytes]) -> None:
+        """Take the lines of its output, and the exit code from the last one."""
         blank = False  # an empty line stands before the code, whether the output ended with a line or within one
         for raw in output:
             text = raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -357,5 +364,5 @@ class AdbProcess(ShellProcess):
 
 
 def _with_exit_code(command: Sequence[str]) -> str:
-    """A command for the device's shell, which tells its exit code in a last line."""
+    """Return a command for the device's shell, which tells its exit code in a last line."""
     return f"{shlex.join(command)}; c=$?; echo; echo {_ENDED} $c"

@@ -126,7 +126,7 @@ class AdbLock(DeviceLock):
             raise
 
     def renew(self) -> bool:
-        """Hold it again as before, if that or the hold on its settings was lost; whether it was."""
+        """Hold it again as before, if that or the hold on its settings was lost; return whether it was."""
         held = self._hold is None or self._hold.alive()
         if super().renew():  # it was taken again, with its settings
             return True
@@ -145,6 +145,7 @@ class AdbLock(DeviceLock):
             super().release()
 
     def _make_settings(self) -> None:
+        """Make the settings, unless another run holds the device."""
         if self.holder is not None:
             return
         self._hold = Hold(self._device, self._directory, self._owner, self._power)
@@ -152,6 +153,7 @@ class AdbLock(DeviceLock):
         self.restored = {**self.restored, **self._hold.restored}
 
     def _end_settings(self) -> None:
+        """Put the settings back."""
         hold, self._hold = self._hold, None
         if hold is not None:
             hold.end()
@@ -181,61 +183,61 @@ class AdbDevice(Device):
         self._gone = False
 
     def describe(self) -> Target:
-        """Kind and address, for the manifest."""
+        """Return kind and address, for the manifest."""
         target = self._adb.describe()
         return msgspec.structs.replace(target, address=self._address or target.address)
 
     @property
     def restored(self) -> dict[str, str | None]:
-        """Settings that an earlier run had left changed, and that were put back when the device was held."""
+        """Return the settings that an earlier run had left changed, and that were put back when the device was held."""
         return self._hold.restored
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """The device and its software; see :func:`opscope.hosts.adb.device.read_device`."""
+        """Return the device and its software; see :func:`opscope.hosts.adb.device.read_device`."""
         power = self._power.name if self._power and self._hold.holder is None else None
-        environment = self._patiently(lambda: read_device(self._adb, power, features, versions))
+        environment = self._ask_patiently(lambda: read_device(self._adb, power, features, versions))
         if environment.phone is None:
             return environment
-        found = {**environment.phone.settings, **self._hold.found}  # while it is held they are as we made them
-        return msgspec.structs.replace(environment, phone=msgspec.structs.replace(environment.phone, settings=found))
+        settings = {**environment.phone.settings, **self._hold.found}  # while it is held they are as we made them
+        return msgspec.structs.replace(environment, phone=msgspec.structs.replace(environment.phone, settings=settings))
 
     def conditions(self) -> Conditions:
-        """The state it is in; one that was lost is waited for."""
-        return self._patiently(lambda: read_state(self._adb))
+        """Return the state it is in; one that was lost is waited for."""
+        return self._ask_patiently(lambda: read_state(self._adb))
 
     def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
-        """What a small command prints; the device is waited for when it was lost."""
-        return self._patiently(lambda: super(AdbDevice, self).output_of(*command, timeout=timeout))
+        """Return the output of a small command; the device is waited for when it was lost."""
+        return self._ask_patiently(lambda: super(AdbDevice, self).output_of(*command, timeout=timeout))
 
-    def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
-        """How a command ended, with what logcat tells of a foreign one."""
+    def _exit_status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
+        """Return how a command ended, with the records of logcat about a foreign one."""
         if command.foreign:
-            records = {LOGCAT: "\n".join(self._logcat(command.into))}
-            return msgspec.structs.replace(super()._status(code, command), records=records)
-        return super()._status(code, command)
+            records = {LOGCAT: "\n".join(self._log_lines(command.into))}
+            return msgspec.structs.replace(super()._exit_status(code, command), records=records)
+        return super()._exit_status(code, command)
 
-    def _logcat(self, into: Path) -> list[str]:
-        """Lines of Android's log about a process; the runtime's own come before what it printed."""
-        pid, began = (_taken(into / name) for name in self._notes)
+    def _log_lines(self, into: Path) -> list[str]:
+        """Return lines of Android's log about a process; the runtime's own are put before its output."""
+        pid, began = (_take_file(into / name) for name in self._notes)
         if not pid.isdecimal() or not began:
             return []
-        asked = ("logcat", "-d", "-v", "threadtime", "-b", "main,system,crash", "-T", began)
-        text = self.output_of(*asked)
-        own = runtime_lines(text, int(pid))
-        if own:
+        query = ("logcat", "-d", "-v", "threadtime", "-b", "main,system,crash", "-T", began)
+        text = self.output_of(*query)
+        logged = runtime_lines(text, int(pid))
+        if logged:
             log = into / PRINTED
-            log.write_bytes("\n".join(own).encode() + b"\n" + log.read_bytes())
+            log.write_bytes("\n".join(logged).encode() + b"\n" + log.read_bytes())
         return lines_about(text, int(pid))
 
-    def _patiently(self, ask: Callable[[], Told]) -> Told:
-        """An answer of the device, for which it is waited when it was lost."""
+    def _ask_patiently(self, ask: Callable[[], Told]) -> Told:
+        """Return an answer of the device, which is waited for when it was lost."""
         try:
             return ask()
         except DeviceError:
-            self._await()
+            self._wait_for_return()
             return ask()
 
-    def _await(self) -> None:
+    def _wait_for_return(self) -> None:
         """Wait until it answers and has started up; its services are not there before that."""
         patience = 0.0 if self._gone else self._patience
         end, self._gone = time.monotonic() + patience, True
@@ -247,8 +249,8 @@ class AdbDevice(Device):
             time.sleep(_BOOT_POLL)
 
 
-def _taken(path: Path) -> str:
-    """Text of a small file, which is removed; empty when there is none."""
+def _take_file(path: Path) -> str:
+    """Return the text of a small file, which is removed; empty when there is none."""
     text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
     path.unlink(missing_ok=True)
     return text
@@ -273,74 +275,79 @@ class Hold:
         script = _SCRIPT.read_text(encoding="utf-8")
         self._process = shell.spawn(["sh", "-c", script, "opscope-guard", directory, owner, *words])
         try:
-            self._begin()
+            self._read_until_ready()
         except BaseException:
             self._process.end()
             raise
 
     def alive(self) -> bool:
-        """Whether the device is still held, as far as can be told from here."""
+        """Return whether the device is still held, as far as can be told from here."""
         return self._process.alive()
 
     def end(self) -> None:
         """Put the settings back and let go of the device; may be repeated."""
         self._process.end()
-        stuck = [match for match in map(_SETTING.match, self._lines(0)) if match and match[1] == "stuck"]
+        stuck = [match for match in map(_SETTING.match, self._guard_lines(0)) if match and match[1] == "stuck"]
         if stuck:
-            raise self._stuck(stuck[0])
+            raise self._error_stuck(stuck[0])
 
-    def _begin(self) -> None:
-        said = []
-        for line in self._lines(_READY_SECONDS):
+    def _read_until_ready(self) -> None:
+        """Read the guard's lines until it is ready; raise an error where it refuses."""
+        unknown_lines = []
+        for line in self._guard_lines(_READY_SECONDS):
             match = _SETTING.match(line)
             if line == "ready":
                 return
             if line.startswith("held "):
-                raise self._held(line.removeprefix("held "))
+                raise self._error_in_use(line.removeprefix("held "))
             if line.startswith("refused "):
-                raise DeviceError(f"it refused to change {_shown(line[8:])}", where=self._where, hint=_SECURITY)
+                raise DeviceError(
+                    f"it refused to change {_printable_word(line[8:])}", where=self._where, hint=_SECURITY
+                )
             if match and match[1] == "stuck":
-                raise self._stuck(match)
+                raise self._error_stuck(match)
             if match:
-                (self.saved if match[1] == "saved" else self.restored)[match[2]] = _value(match[3])
+                (self.saved if match[1] == "saved" else self.restored)[match[2]] = _setting_value(match[3])
             else:
-                said.append(line)
-        raise self._not_held("\n".join(said).encode())
+                unknown_lines.append(line)
+        raise self._error_not_held("\n".join(unknown_lines).encode())
 
-    def _not_held(self, said: bytes) -> DeviceError:
-        """Why the guard ended before it was ready, or did not become ready in time."""
+    def _error_not_held(self, message: bytes) -> DeviceError:
+        """Return the error for a guard that ended before it was ready, or did not become ready in time."""
         try:
             code = self._process.wait(0)
         except DeviceError as error:
-            return storage_error(self._where, said) if said else error
+            return storage_error(self._where, message) if message else error
         if code is None:
             hint = "see what `adb shell settings list global` prints, and rerun"
             return DeviceError(f"it was not ready within {_READY_SECONDS:.0f} s", where=self._where, hint=hint)
-        return refusal(self._where, said)
+        return refusal(self._where, message)
 
-    def _lines(self, timeout: float) -> Iterator[str]:
-        """What the guard prints, until it ends or a time, in seconds, is up."""
+    def _guard_lines(self, timeout: float) -> Iterator[str]:
+        """Yield the lines of the guard, until it ends or a time, in seconds, is up."""
         end = time.monotonic() + timeout
         while (line := self._process.read_line(max(0.0, end - time.monotonic()))) is not None:
             yield line
 
-    def _held(self, owner: str) -> DeviceError:
-        pid, _, name = _shown(owner).partition(" ")
+    def _error_in_use(self, owner: str) -> DeviceError:
+        """Return the error for a device that another host holds."""
+        pid, _, name = _printable_word(owner).partition(" ")
         hint = "wait until that run ends"
         if pid.isdecimal():
             kill = f"adb -s {self._where.partition(':')[2]} shell kill {pid}"
             hint += f"; if its computer is gone, `{kill}` ends it and restores its settings"
         return DeviceError(f"it is in use by {name or 'another host'}", where=self._where, hint=hint)
 
-    def _stuck(self, match: re.Match[str]) -> DeviceError:
-        name, value = match[2], _shown(match[3])
+    def _error_stuck(self, match: re.Match[str]) -> DeviceError:
+        """Return the error for a setting that could not be put back."""
+        name, value = match[2], _printable_word(match[3])
         put = f"settings delete global {name}" if value == "null" else f"settings put global {name} {value}"
         hint = f"adb shell {put}; or rerun once the device has started up to retry"
         return DeviceError(f"the setting {name} could not be restored", where=self._where, hint=hint)
 
 
 def owner_text() -> str:
-    """Who holds a device from now on, for whoever else wants it."""
+    """Return a text that tells another host who holds the device from now on."""
     since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
     try:
         user = getpass.getuser()
@@ -349,43 +356,44 @@ def owner_text() -> str:
     return f"{user}@{socket.gethostname()} (process {os.getpid()}, since {since})"
 
 
-def _value(text: str) -> str | None:
-    return None if text == "null" else _shown(text)
+def _setting_value(text: str) -> str | None:
+    """Return the value of a setting; None for one that is not set."""
+    return None if text == "null" else _printable_word(text)
 
 
-def _shown(text: str) -> str:
-    """A device's word for a message."""
+def _printable_word(text: str) -> str:
+    """Return a device's word for a message."""
     return _PRINTABLE.sub("?", text)[:_MOST_SHOWN]
 
 
 def read_state(shell: RemoteShell) -> Conditions:
-    """The state of a device now."""
+    """Return the state of a device now."""
     return state_of(parts(shell.run(["sh", "-c", STATE], _SECONDS).stdout))
 
 
 def read_device(
     shell: RemoteShell, power: str | None, features: list[str] | None, versions: Mapping[str, str]
 ) -> Environment:
-    """A device and its software."""
-    told = parts(shell.run(["sh", "-c", DEVICE, "sh", *NAMES], _SECONDS).stdout)
-    return device_of(told, power, environment_of(told, features, versions))
+    """Return a device and its software."""
+    reported = parts(shell.run(["sh", "-c", DEVICE, "sh", *NAMES], _SECONDS).stdout)
+    return device_of(reported, power, environment_of(reported, features, versions))
 
 
-def state_of(told: Mapping[str, str]) -> Conditions:
-    """The state of a device."""
-    common = conditions_of(told)
-    battery, thermal = told.get("battery", ""), told.get("thermal", "")
-    rows = sorted((int(number), now, highest) for number, now, highest in _CPUFREQ.findall(told.get("cpufreq", "")))
-    frequencies, limits = [_mhz(now) for _, now, _ in rows], [_mhz(highest) for _, _, highest in rows]
-    tenths = _integer(r"^\s*temperature: (-?\d{1,4})$", battery)
+def state_of(reported: Mapping[str, str]) -> Conditions:
+    """Return the state of a device from the parts of its report."""
+    common = conditions_of(reported)
+    battery, thermal = reported.get("battery", ""), reported.get("thermal", "")
+    rows = sorted((int(number), now, highest) for number, now, highest in _CPUFREQ.findall(reported.get("cpufreq", "")))
+    frequencies, limits = [_to_mhz(now) for _, now, _ in rows], [_to_mhz(highest) for _, _, highest in rows]
+    tenths = _find_integer(r"^\s*temperature: (-?\d{1,4})$", battery)
     sources = re.findall(r"^\s*(?:AC|USB|Wireless|Dock) powered: (true|false)", battery, re.MULTILINE)
     return msgspec.structs.replace(
         common,
-        temperature_celsius=_temperature(thermal) or common.temperature_celsius,
-        usable_cpus=_count(told.get("online", "")) or common.usable_cpus,
+        temperature_celsius=_highest_temperature(thermal) or common.temperature_celsius,
+        usable_cpus=_count_cpus(reported.get("online", "")) or common.usable_cpus,
         phone=PhoneState(
-            thermal_status=_integer(r"^Thermal Status: (\d)$", thermal),
-            battery_percent=_integer(r"^\s*level: (\d{1,3})$", battery),
+            thermal_status=_find_integer(r"^Thermal Status: (\d)$", thermal),
+            battery_percent=_find_integer(r"^\s*level: (\d{1,3})$", battery),
             battery_celsius=None if tenths is None else tenths / _TENTHS,
             plugged="true" in sources if sources else None,
             frequencies_mhz=frequencies,
@@ -394,18 +402,18 @@ def state_of(told: Mapping[str, str]) -> Conditions:
     )
 
 
-def device_of(told: Mapping[str, str], power: str | None, common: Environment) -> Environment:
-    """A device."""
-    properties = {name: value[:_LONGEST] for name, value in _PROPERTY.findall(told.get("properties", ""))}
+def device_of(reported: Mapping[str, str], power: str | None, common: Environment) -> Environment:
+    """Return a device from the parts of its report."""
+    properties = {name: value[:_LONGEST] for name, value in _PROPERTY.findall(reported.get("properties", ""))}
     soc = " ".join(filter(None, (properties.get("ro.soc.manufacturer"), properties.get("ro.soc.model"))))
-    words = (line.split() for line in told.get("settings", "").splitlines())
-    found = {row[0]: row[1] for row in words if len(row) == 2}  # noqa: PLR2004 - a name and its value
+    words = (line.split() for line in reported.get("settings", "").splitlines())
+    values = {row[0]: row[1] for row in words if len(row) == 2}  # noqa: PLR2004 - a name and its value
     return msgspec.structs.replace(
         common,
         system="Android" if properties else common.system,
         cpu=soc or properties.get("ro.board.platform") or common.cpu,
-        logical_cpus=_count(told.get("present", "")) or common.logical_cpus,
-        usable_cpus=_count(told.get("online", "")) or common.usable_cpus,
+        logical_cpus=_count_cpus(reported.get("present", "")) or common.logical_cpus,
+        usable_cpus=_count_cpus(reported.get("online", "")) or common.usable_cpus,
         phone=Phone(
             manufacturer=properties.get("ro.product.manufacturer") or None,
             model=properties.get("ro.product.model") or None,
@@ -413,48 +421,52 @@ def device_of(told: Mapping[str, str], power: str | None, common: Environment) -
             android=properties.get("ro.build.version.release") or None,
             build=properties.get("ro.build.fingerprint") or None,
             power=power,
-            settings={name: None if found[name] == "null" else found[name] for name in NAMES if name in found},
+            settings={name: None if values[name] == "null" else values[name] for name in NAMES if name in values},
         ),
     )
 
 
-def _mhz(kilohertz: str) -> float | None:
+def _to_mhz(kilohertz: str) -> float | None:
+    """Return kilohertz as megahertz; None for an empty text."""
     return int(kilohertz) / _KHZ_PER_MHZ if kilohertz else None
 
 
-def _temperature(text: str) -> float | None:
-    """The highest of the CPUs, else of all sensors; what the HAL tells now goes before what was cached."""
+def _highest_temperature(text: str) -> float | None:
+    """Return the highest of the CPUs, else of all sensors; current values of the HAL go before cached ones."""
     cached, _, now = text.partition("Current temperatures from HAL:")
     for part in (now, cached):
-        found = _TEMPERATURE.findall(part)
-        values = [float(value) for value, kind in found if kind == _CPU_TYPE] or [float(value) for value, _ in found]
+        readings = _TEMPERATURE.findall(part)
+        values = [float(value) for value, kind in readings if kind == _CPU_TYPE] or [
+            float(value) for value, _ in readings
+        ]
         if values:
             return max(values)
     return None
 
 
-def _count(text: str) -> int | None:
-    """How many CPUs a list such as ``0-3,7`` names."""
+def _count_cpus(text: str) -> int | None:
+    """Return how many CPUs a list such as ``0-3,7`` names."""
     ranges = [_RANGE.match(part) for part in text.strip().split(",")]
     counts = [int(part[2] or part[1]) - int(part[1]) + 1 if part else 0 for part in ranges]
     return sum(counts) if min(counts) > 0 else None
 
 
-def _integer(pattern: str, text: str) -> int | None:
+def _find_integer(pattern: str, text: str) -> int | None:
+    """Return the number that a pattern finds in a text, if any."""
     match = re.search(pattern, text, re.MULTILINE)
     return int(match[1]) if match else None
 
 
 @functools.cache
 def ssh_device(address: str) -> Device:
-    """The device of an address; all builds on it share one connection."""
-    place = parse_address(address)
-    return Device(SshShell(place), place.directory)
+    """Return the device of an address; all builds on it share one connection."""
+    ssh_address = parse_address(address)
+    return Device(SshShell(ssh_address), ssh_address.directory)
 
 
 @functools.cache
 def phone_device(address: str) -> AdbDevice:
-    """The device of an address: always the same, so that all experiments on it share what is known of it."""
+    """Return the device of an address: always the same, so that all experiments on it share what is known of it."""
     adb_address = parse_serial(address)
     shell = AdbShell(adb_address.serial or None)
     power = PROFILES[adb_address.power] if adb_address.power else None

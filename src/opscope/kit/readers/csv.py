@@ -74,7 +74,7 @@ class KitKernelRow(msgspec.Struct, frozen=True):
     registrations: int  # lines of the log that name it; the kit's `count`, which is not a count of calls
 
 
-class _Rows(NamedTuple):
+class _TextColumns(NamedTuple):
     """A CSV file as columns of text, with the number of the line that each row begins in."""
 
     where: str
@@ -82,6 +82,7 @@ class _Rows(NamedTuple):
     lines: list[int]
 
     def error(self, problem: str, row: int, hint: str | None = None) -> TraceFormatError:
+        """Return the error that names a line of the file."""
         return TraceFormatError(f"line {self.lines[row]:,}: {problem}", where=self.where, hint=hint or _DAMAGED)
 
 
@@ -94,55 +95,59 @@ class KitTimelineReader:
     name: ClassVar[str] = "kit-timeline-csv"
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts with a header of the kit's columns."""
+        """Return whether a file starts with a header of the kit's columns."""
         line, _, rest = bytes(head).removeprefix(b"\xef\xbb\xbf").partition(b"\n")
         words = [word.strip().strip('"') for word in line.decode("ascii", "replace").rstrip("\r").split(",")]
-        whole = words if rest or bytes(head).endswith(b"\n") else words[:-1]
-        return len(whole) > 1 and _KNOWN.issuperset(whole) and not _DISTINCTIVE.isdisjoint(whole)
+        complete_words = words if rest or bytes(head).endswith(b"\n") else words[:-1]
+        return (
+            len(complete_words) > 1
+            and _KNOWN.issuperset(complete_words)
+            and not _DISTINCTIVE.isdisjoint(complete_words)
+        )
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of a timeline; one inference for each ``Method::execute``."""
-        return timeline(bytes(data), str(path))
+        """Return all events of a timeline, with one inference for each ``Method::execute``."""
+        return read_timeline(bytes(data), str(path))
 
 
-def timeline(data: bytes, where: str) -> EventTable:
-    """The events of a timeline; see :meth:`KitTimelineReader.read`."""
-    rows = _rows(data, where)
+def read_timeline(data: bytes, where: str) -> EventTable:
+    """Return the events of a timeline; see :meth:`KitTimelineReader.read`."""
+    rows = _read_rows(data, where)
     described = _time_columns(rows) == _TIMES_DESCRIBED
-    _need(rows, (*_NEEDED, *_time_columns(rows)), "a timeline")
+    _require_columns(rows, (*_NEEDED, *_time_columns(rows)), "a timeline")
     if not rows.lines:
         raise EmptyTraceError("the timeline holds no events", where=where, hint="the source trace was empty")
-    events = _events_described(rows) if described else _events(rows)
-    ordered = _ordered(events)
+    events = _read_described_events(rows) if described else _read_kit_events(rows)
+    ordered = _order_events(events)
     try:
-        table = EventTable.build(_columns(events, ordered), Clock.NS, _warnings(rows, events, ordered))
+        table = EventTable.build(_table_columns(events, ordered), Clock.NS, _timeline_warnings(rows, events, ordered))
     except InvariantError as error:
         raise TraceFormatError(f"its events do not nest: {error.problem}", where=where, hint=_DAMAGED) from error
     return table
 
 
 def stats_rows(path: Path) -> tuple[StatsRow, ...]:
-    """The lines of an operator statistics file."""
-    rows = _rows(file_bytes(path), str(path))
-    _need(rows, ("name", "count", "total_ms", "pct_total"), "operator statistics")
-    count, total = _integers(rows, "count", 1), _integers(rows, "total_ms", _MILLI)
-    backend = _texts(rows, "delegate_backend")
-    values = zip(rows.columns["name"], backend, count, total, _shares(rows), strict=True)
+    """Return the lines of an operator statistics file."""
+    rows = _read_rows(file_bytes(path), str(path))
+    _require_columns(rows, ("name", "count", "total_ms", "pct_total"), "operator statistics")
+    count, total = _scaled_integers(rows, "count", 1), _scaled_integers(rows, "total_ms", _MILLI)
+    backend = _texts_or_empty(rows, "delegate_backend")
+    values = zip(rows.columns["name"], backend, count, total, _percent_shares(rows), strict=True)
     return tuple(StatsRow(*row) for row in values)
 
 
 def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
-    """The lines of a list of kernels."""
-    rows = _rows(file_bytes(path), str(path))
-    _need(rows, ("kernel_name", "category", "count"), "a list of kernels")
+    """Return the lines of a list of kernels."""
+    rows = _read_rows(file_bytes(path), str(path))
+    _require_columns(rows, ("kernel_name", "category", "count"), "a list of kernels")
     kernels = [parse_kernel(name) for name in rows.columns["kernel_name"]]
-    count = _integers(rows, "count", 1)
+    count = _scaled_integers(rows, "count", 1)
     values = zip(kernels, rows.columns["category"], count, strict=True)
     return tuple(KitKernelRow(*row) for row in values)
 
 
-def _rows(data: bytes, where: str) -> _Rows:
-    """The file as columns of text; every line must have as many cells as the header."""
+def _read_rows(data: bytes, where: str) -> _TextColumns:
+    """Return the file as columns of text; every line must have as many cells as the header."""
     if data and not data.endswith((b"\n", b"\r")):
         raise TraceFormatError("truncated: the last line is incomplete", where=where, offset=len(data), hint=_DAMAGED)
     lines: list[int] = []
@@ -159,46 +164,51 @@ def _rows(data: bytes, where: str) -> _Rows:
         raise TraceFormatError(f"line {len(lines) + 1:,}: {error}", where=where, hint=_DAMAGED) from error
     if not cells:
         raise EmptyTraceError("the file has no header line", where=where, hint=_DAMAGED)
-    return _as_columns(cells, lines, where)
+    return _rows_as_columns(cells, lines, where)
 
 
-def _as_columns(cells: list[list[str]], lines: list[int], where: str) -> _Rows:
+def _rows_as_columns(cells: list[list[str]], lines: list[int], where: str) -> _TextColumns:
+    """Return the cells by column; raise an error where a line has another number of cells than the header."""
     header = [name.strip() for name in cells[0]]
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise TraceFormatError(f"the column {twice[:40]!r} occurs twice in the header", where=where, hint=_DAMAGED)
-    rows = _Rows(where, {}, lines[1:])
+    rows = _TextColumns(where, {}, lines[1:])
     for row, values in enumerate(cells[1:]):
         if len(values) != len(header):
             raise rows.error(f"{counted_text(len(values), 'cell')} under a header of {len(header)}", row)
-    rows.columns.update((name, [row[place] for row in cells[1:]]) for place, name in enumerate(header))
+    rows.columns.update((name, [row[column] for row in cells[1:]]) for column, name in enumerate(header))
     return rows
 
 
-def _time_columns(rows: _Rows) -> tuple[str, ...]:
+def _time_columns(rows: _TextColumns) -> tuple[str, ...]:
+    """Return the columns that hold the times of this timeline, of the kit's or of its documents."""
     return _TIMES_DESCRIBED if "timestamp_ms" in rows.columns and "start_us" not in rows.columns else _TIMES
 
 
-def _need(rows: _Rows, wanted: Iterable[str], what: str) -> None:
-    missing = [name for name in wanted if name not in rows.columns]
+def _require_columns(rows: _TextColumns, required: Iterable[str], file_kind: str) -> None:
+    """Raise an error that names the columns a file lacks, if any."""
+    missing = [name for name in required if name not in rows.columns]
     if not missing:
         return
-    there = [name[:40] for name in rows.columns]
-    problem = f"not {what}: no column {', '.join(missing)}; it has {', '.join(there) or 'none'}"
-    other = "this file has totals, not events: give the timeline next to it" if "total_ms" in there else None
-    raise TraceFormatError(problem, where=rows.where, hint=other or did_you_mean(missing[0], there))
+    present = [name[:40] for name in rows.columns]
+    problem = f"not {file_kind}: no column {', '.join(missing)}; it has {', '.join(present) or 'none'}"
+    totals_hint = "this file has totals, not events: give the timeline next to it" if "total_ms" in present else None
+    raise TraceFormatError(problem, where=rows.where, hint=totals_hint or did_you_mean(missing[0], present))
 
 
-def _texts(rows: _Rows, name: str) -> list[str]:
+def _texts_or_empty(rows: _TextColumns, name: str) -> list[str]:
+    """Return a column of text, or empty cells where the file has no such column."""
     return rows.columns.get(name) or [""] * len(rows.lines)
 
 
-def _integers(rows: _Rows, name: str, scale: int) -> list[int]:
-    """A column of decimal fractions times ``scale``, as the nearest integers, without floating point."""
-    return [_integer(rows, name, row, text, scale) for row, text in enumerate(rows.columns[name])]
+def _scaled_integers(rows: _TextColumns, name: str, scale: int) -> list[int]:
+    """Return a column of decimal fractions times ``scale``, as the nearest integers, without floating point."""
+    return [_scaled_integer(rows, name, row, text, scale) for row, text in enumerate(rows.columns[name])]
 
 
-def _integer(rows: _Rows, name: str, row: int, text: str, scale: int) -> int:
+def _scaled_integer(rows: _TextColumns, name: str, row: int, text: str, scale: int) -> int:
+    """Return a decimal fraction times ``scale`` as the nearest integer; raise an error where it is no number."""
     stripped = text.strip(" ")
     if not _NUMBER.match(stripped):
         raise rows.error(f"{name} is {repr(text[:40]) if text else 'empty'}, no number", row)
@@ -208,8 +218,9 @@ def _integer(rows: _Rows, name: str, row: int, text: str, scale: int) -> int:
     return int(value.to_integral_value())
 
 
-def _shares(rows: _Rows) -> list[float]:
-    return [value / 10**14 for value in _integers(rows, "pct_total", 10**12)]
+def _percent_shares(rows: _TextColumns) -> list[float]:
+    """Return ``pct_total`` as fractions."""
+    return [value / 10**14 for value in _scaled_integers(rows, "pct_total", 10**12)]
 
 
 class _Events(NamedTuple):
@@ -227,40 +238,43 @@ class _Events(NamedTuple):
     slack: list[int]
 
 
-def _events(rows: _Rows) -> _Events:
-    start, end = _integers(rows, "start_us", _MICRO), _integers(rows, "end_us", _MICRO)
-    duration = _integers(rows, "duration_ms", _MILLI)
-    slack = [_spacing(max(abs(a), abs(b)), _MICRO) for a, b in zip(start, end, strict=True)]
-    for row, (a, b, stated, off) in enumerate(zip(start, end, duration, slack, strict=True)):
-        if abs(b - a - stated) > 2 * off:
+def _read_kit_events(rows: _TextColumns) -> _Events:
+    """Return the events of a timeline of the kit's columns; raise an error where its times contradict each other."""
+    start, end = _scaled_integers(rows, "start_us", _MICRO), _scaled_integers(rows, "end_us", _MICRO)
+    duration = _scaled_integers(rows, "duration_ms", _MILLI)
+    slack = [_float_spacing(max(abs(a), abs(b)), _MICRO) for a, b in zip(start, end, strict=True)]
+    for row, (a, b, stated, slack_ns) in enumerate(zip(start, end, duration, slack, strict=True)):
+        if abs(b - a - stated) > 2 * slack_ns:
             problem = f"duration_ms says {time_text(stated)}, end_us - start_us is {time_text(b - a)}"
             raise rows.error(problem, row)
-    return _common(rows, start, duration, slack, "delegate_backend")
+    return _check_events(rows, start, duration, slack, "delegate_backend")
 
 
-def _events_described(rows: _Rows) -> _Events:
-    start, duration = _integers(rows, "timestamp_ms", _MILLI), _integers(rows, "duration_ms", _MILLI)
-    slack = [_spacing(abs(value), _MILLI) for value in start]
-    return _common(rows, start, duration, slack, "backend")
+def _read_described_events(rows: _TextColumns) -> _Events:
+    """Return the events of a timeline of the columns that the kit's documents describe."""
+    start, duration = _scaled_integers(rows, "timestamp_ms", _MILLI), _scaled_integers(rows, "duration_ms", _MILLI)
+    slack = [_float_spacing(abs(value), _MILLI) for value in start]
+    return _check_events(rows, start, duration, slack, "backend")
 
 
-def _common(rows: _Rows, start: list[int], duration: list[int], slack: list[int], backend: str) -> _Events:
-    run, texts = _integers(rows, "run_index", 1), rows.columns.get(backend)
+def _check_events(rows: _TextColumns, start: list[int], duration: list[int], slack: list[int], backend: str) -> _Events:
+    """Return the events, after a check that each has a name and no negative number."""
+    run, texts = _scaled_integers(rows, "run_index", 1), rows.columns.get(backend)
     for row, (name, number, length) in enumerate(zip(rows.columns["name"], run, duration, strict=True)):
         if not name:
             raise rows.error("the event has no name", row)
         if number < 0 or length < 0:
             raise rows.error("run_index is negative" if number < 0 else "duration_ms is negative", row)
-    return _Events(rows.columns["name"], texts, _texts(rows, "block"), run, start, duration, slack)
+    return _Events(rows.columns["name"], texts, _texts_or_empty(rows, "block"), run, start, duration, slack)
 
 
-def _spacing(nanoseconds: int, unit: int) -> int:
-    """Distance of neighbouring floating-point numbers at a time that was printed in ``unit``, at least 1 ns."""
+def _float_spacing(nanoseconds: int, unit: int) -> int:
+    """Return the distance of neighbouring floats at a time that was printed in ``unit``, at least 1 ns."""
     return max(1, math.ceil(math.ulp(nanoseconds / unit) * unit))
 
 
 class _Order(NamedTuple):
-    """Rows in the order of the table, and for each place there: block, parent's place (or -1), scope and start."""
+    """Rows in the order of the table, with block, parent's position (or -1), scope and start of each."""
 
     rows: list[int]
     block: list[int]
@@ -269,8 +283,8 @@ class _Order(NamedTuple):
     start: list[int]
 
 
-def _ordered(events: _Events) -> _Order:
-    """Blocks in order of run and appearance, loading apart; within one by start, enclosing events first."""
+def _order_events(events: _Events) -> _Order:
+    """Sort blocks by run and appearance, loading apart; events of a block by start, enclosing ones first."""
     appeared = {name: number for number, name in enumerate(dict.fromkeys(events.block))}
     running = [FRAMEWORK.get(name) not in {Scope.LOAD, Scope.INIT} for name in events.name]
     keys = list(zip(events.run, (appeared[name] for name in events.block), running, strict=True))
@@ -281,16 +295,16 @@ def _ordered(events: _Events) -> _Order:
         key=lambda row: (keys[row], events.start[row], -events.duration[row], level[row]),
     )
     order = _Order(rows, [numbers[keys[row]] for row in rows], [], [], [])
-    for place in range(len(rows)):
-        _nest(events, order, level, place)
+    for position in range(len(rows)):
+        _append_nested(events, order, level, position)
     return order
 
 
-def _nest(events: _Events, order: _Order, level: Sequence[int], place: int) -> None:
-    """Find the parent of the event at ``place``: the innermost earlier event that it lies in."""
-    row = order.rows[place]
-    parent = place - 1
-    while parent >= 0 and not _inside(events, order, level, row, parent, order.block[place]):
+def _append_nested(events: _Events, order: _Order, level: Sequence[int], position: int) -> None:
+    """Find the parent of the event at ``position``: the innermost earlier event that it lies in."""
+    row = order.rows[position]
+    parent = position - 1
+    while parent >= 0 and not _lies_in(events, order, level, row, parent, order.block[position]):
         parent = order.parent[parent]
     start = events.start[row]
     if parent >= 0:
@@ -298,11 +312,11 @@ def _nest(events: _Events, order: _Order, level: Sequence[int], place: int) -> N
         start = max(order.start[parent], min(start, latest))
     order.parent.append(parent)
     order.start.append(start)
-    order.scope.append(_scope(events, row, order.scope[parent] if parent >= 0 else None))
+    order.scope.append(_event_scope(events, row, order.scope[parent] if parent >= 0 else None))
 
 
-def _inside(events: _Events, order: _Order, level: Sequence[int], row: int, parent: int, block: int) -> bool:
-    """Whether an event lies in another one; what printing its start may have moved it by is allowed for."""
+def _lies_in(events: _Events, order: _Order, level: Sequence[int], row: int, parent: int, block: int) -> bool:
+    """Return whether an event lies in another one; what printing its start may have moved it by is allowed for."""
     outer = order.rows[parent]
     if order.block[parent] != block or level[outer] >= level[row]:
         return False
@@ -315,8 +329,11 @@ def _inside(events: _Events, order: _Order, level: Sequence[int], row: int, pare
     )
 
 
-def _scope(events: _Events, row: int, parent: Scope | None) -> Scope:
-    """By name for the framework; leaves by the backend column, or where there is none by the call they lie in."""
+def _event_scope(events: _Events, row: int, parent: Scope | None) -> Scope:
+    """Return the scope by name for the framework's events.
+
+    By backend, or without one by the surrounding call, for leaves.
+    """
     known = FRAMEWORK.get(events.name[row])
     if known:
         return known
@@ -325,11 +342,12 @@ def _scope(events: _Events, row: int, parent: Scope | None) -> Scope:
     return Scope.KERNEL if events.backend[row] in {"", PORTABLE} else Scope.DELEGATE_OP
 
 
-def _columns(events: _Events, order: _Order) -> dict[str, Values]:
+def _table_columns(events: _Events, order: _Order) -> dict[str, Values]:
+    """Return the columns of the event table."""
     duration = np.array([events.duration[row] for row in order.rows], np.int64)
     delegate = np.array([scope is Scope.DELEGATE_OP for scope in order.scope], bool)
-    whole = bool(delegate.any()) and not (duration[delegate] % _MICRO).any()
-    instruction = np.array(_instructions(order), np.int64)
+    is_whole_us = bool(delegate.any()) and not (duration[delegate] % _MICRO).any()
+    instruction = np.array(_number_calls(order), np.int64)
     pairs = list(zip(order.rows, order.scope, strict=True))
     names = {events.name[row] for row, scope in pairs if scope is Scope.DELEGATE_OP}
     unnamed = delegate_by_names(names)
@@ -337,20 +355,20 @@ def _columns(events: _Events, order: _Order) -> dict[str, Values]:
         "run": np.array(order.block, np.int64),
         "scope": coded_from([scope.value for scope in order.scope]),
         "name": coded_from([events.name[row] for row in order.rows]),
-        "backend": coded_from([_backend(events, row, scope, unnamed) for row, scope in pairs]),
+        "backend": coded_from([_event_backend(events, row, scope, unnamed) for row, scope in pairs]),
         "block": coded_from([events.block[row] for row in order.rows]),
         "chain": np.where(instruction < 0, -1, 0),
         "instruction": instruction,
         "start": np.array(order.start, np.int64),
         "duration": duration,
-        "resolution": np.where(delegate & whole, _MICRO, 1),
-        "synthetic_start": delegate & whole,
+        "resolution": np.where(delegate & is_whole_us, _MICRO, 1),
+        "synthetic_start": delegate & is_whole_us,
         "parent": np.array(order.parent, np.int64),
     }
 
 
-def _instructions(order: _Order) -> list[int]:
-    """Calls numbered in the order they ran in their inference; what lies in a call has its number."""
+def _number_calls(order: _Order) -> list[int]:
+    """Number calls in the order they ran in their inference; what lies in a call has its number."""
     instructions: list[int] = []
     count: dict[int, int] = {}
     for scope, parent in zip(order.scope, order.parent, strict=True):
@@ -362,51 +380,54 @@ def _instructions(order: _Order) -> list[int]:
     return instructions
 
 
-def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | None:
+def _event_backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | None:
+    """Return the backend of an event: portable for kernels, none for the framework's own events."""
     if scope is Scope.KERNEL:
         return PORTABLE
     if scope is not Scope.DELEGATE_OP:
         return None
-    given = events.backend[row] if events.backend else ""
-    if given.lower() in {"xnnpack", "xnnpackbackend"}:
+    stated_backend = events.backend[row] if events.backend else ""
+    if stated_backend.lower() in {"xnnpack", "xnnpackbackend"}:
         return XNNPACK
-    return unnamed if given in {"", *_UNNAMED} else given
+    return unnamed if stated_backend in {"", *_UNNAMED} else stated_backend
 
 
-def _warnings(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
+def _timeline_warnings(rows: _TextColumns, events: _Events, order: _Order) -> list[TraceWarning]:
+    """Return the warnings on what was rebuilt, rounded, missing or inconsistent."""
     rebuilt = "a timeline does not record instructions: calls are numbered in the order they ran"
     hint = "analyse the .etdump if you have it; loops and several methods cannot be distinguished here"
     return [
         TraceWarning("instructions_rebuilt", rebuilt, hint),
-        *_quantised(events, order),
-        *_outside(events, order),
+        *_warn_of_quantised(events, order),
+        *_warn_of_outside(events, order),
         *_missing_rows(rows, events),
-        *_percentages(rows, events, order),
+        *_warn_of_percentages(rows, events, order),
     ]
 
 
-def _missing_rows(rows: _Rows, events: _Events) -> list[TraceWarning]:
-    """Rows that a file lacks: shares of a run, or of the whole file, add up to all of it or, nested, to more."""
+def _missing_rows(rows: _TextColumns, events: _Events) -> list[TraceWarning]:
+    """Warn of missing rows: shares of a run, or of the whole file, add up to all of it or, nested, to more."""
     if "pct_total" not in rows.columns:
         return []
-    shares, added = _shares(rows), Counter[int]()
+    shares, added = _percent_shares(rows), Counter[int]()
     for run, share in zip(events.run, shares, strict=True):
         added[run] += share  # type: ignore[assignment]  # of numbers, whole or not
-    off = sum(map(_rounding, rows.columns["pct_total"]))
+    rounding = sum(map(_rounding_error, rows.columns["pct_total"]))
     least = min(added.values())
-    if abs(sum(shares) - 1) <= off or least >= 1 - off:
+    if abs(sum(shares) - 1) <= rounding or least >= 1 - rounding:
         return []
     message = f"rows are missing: pct_total of a run adds up to {share_text(least)}"
     return [TraceWarning("truncated", message, _DAMAGED)]
 
 
-def _rounding(percent: str) -> float:
-    """What printing a percentage may have taken from it, as a fraction."""
+def _rounding_error(percent: str) -> float:
+    """Return how much printing a percentage may have taken from it, as a fraction."""
     decimals = len(percent.strip().partition(".")[2].partition("e")[0])
     return 10.0 ** -(min(decimals, 12) + 2) if decimals else 0.01
 
 
-def _quantised(events: _Events, order: _Order) -> list[TraceWarning]:
+def _warn_of_quantised(events: _Events, order: _Order) -> list[TraceWarning]:
+    """Warn of delegate durations that are all whole microseconds."""
     spent = [events.duration[r] for r, s in zip(order.rows, order.scope, strict=True) if s is Scope.DELEGATE_OP]
     if not spent or any(duration % _MICRO for duration in spent):
         return []
@@ -416,30 +437,31 @@ def _quantised(events: _Events, order: _Order) -> list[TraceWarning]:
     return [TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")]
 
 
-def _outside(events: _Events, order: _Order) -> list[TraceWarning]:
+def _warn_of_outside(events: _Events, order: _Order) -> list[TraceWarning]:
+    """Warn of events that lie outside of any inference."""
     allowed = {Scope.EXECUTE, Scope.LOAD, Scope.INIT}
-    lost = [s for s, parent in zip(order.scope, order.parent, strict=True) if parent < 0 and s not in allowed]
-    if not lost:
+    outside_scopes = [s for s, parent in zip(order.scope, order.parent, strict=True) if parent < 0 and s not in allowed]
+    if not outside_scopes:
         return []
-    message = f"{len(lost):,} of {len(events.name):,} events are outside any inference"
+    message = f"{len(outside_scopes):,} of {len(events.name):,} events are outside any inference"
     return [TraceWarning("unfinished_inference", message, "they stay in the table but are not counted")]
 
 
-def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
-    """What ``pct_total`` is a share of, when that is not end-to-end latency."""
+def _warn_of_percentages(rows: _TextColumns, events: _Events, order: _Order) -> list[TraceWarning]:
+    """Warn where ``pct_total`` is a share of something else than end-to-end latency."""
     if "pct_total" not in rows.columns:
         return []
-    shares, runs, whole = _shares(rows), Counter[int](), Counter[int]()
+    shares, runs, executed_by_run = _percent_shares(rows), Counter[int](), Counter[int]()
     for name, run, duration in zip(events.name, events.run, events.duration, strict=True):
         runs[run] += duration
-        whole[run] += duration if name == "Method::execute" else 0
+        executed_by_run[run] += duration if name == "Method::execute" else 0
     wrong = [
         r for r, run in enumerate(events.run) if abs(shares[r] * runs[run] - events.duration[r]) > _PERCENT * runs[run]
     ]
-    total, executed = sum(runs.values()), sum(whole.values())
+    total, executed = sum(runs.values()), sum(executed_by_run.values())
     if wrong:
-        right = not executed or all(_of_latency(shares[r], events, r, whole) for r in wrong)
-        return [] if right or _of_self_time(shares, events, order) else [_inconsistent(len(wrong))]
+        is_share = not executed or all(_is_share_of_latency(shares[r], events, r, executed_by_run) for r in wrong)
+        return [] if is_share or _is_share_of_self_time(shares, events, order) else [_warn_of_inconsistent(len(wrong))]
     if not executed or total <= executed * (1 + _PERCENT):
         return []
     message = (
@@ -449,21 +471,25 @@ def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarni
     return [TraceWarning("kit_percentages", message, "use opscope's shares, which add up to end-to-end latency")]
 
 
-def _of_latency(share: float, events: _Events, row: int, whole: Counter[int]) -> bool:
-    executed = whole[events.run[row]]
+def _is_share_of_latency(share: float, events: _Events, row: int, executed_by_run: Counter[int]) -> bool:
+    """Return whether a share times the latency of its inference is the duration of the event."""
+    executed = executed_by_run[events.run[row]]
     return abs(share * executed - events.duration[row]) <= _PERCENT * executed
 
 
-def _of_self_time(shares: Sequence[float], events: _Events, order: _Order) -> bool:
-    """Whether the column holds shares of self time in the whole file, as `opscope convert` writes it."""
-    own = [events.duration[row] for row in order.rows]
+def _is_share_of_self_time(shares: Sequence[float], events: _Events, order: _Order) -> bool:
+    """Return whether the column holds shares of self time in the whole file, as `opscope convert` writes it."""
+    self_times = [events.duration[row] for row in order.rows]
     for row, parent in zip(order.rows, order.parent, strict=True):
         if parent >= 0:
-            own[parent] -= events.duration[row]
-    total = sum(own)
-    return all(abs(shares[row] * total - time) <= _PERCENT * total for row, time in zip(order.rows, own, strict=True))
+            self_times[parent] -= events.duration[row]
+    total = sum(self_times)
+    return all(
+        abs(shares[row] * total - time) <= _PERCENT * total for row, time in zip(order.rows, self_times, strict=True)
+    )
 
 
-def _inconsistent(count: int) -> TraceWarning:
+def _warn_of_inconsistent(count: int) -> TraceWarning:
+    """Warn of percentages that match neither the run's nor the latency's durations."""
     message = f"pct_total of {count:,} events matches neither the run's nor the latency's duration_ms"
     return TraceWarning("kit_percentages_wrong", message, "opscope computes shares from durations instead")

@@ -40,7 +40,7 @@ from opscope.kit.readers.run import (
     Pairs,
     StatedMedian,
     asked_pairs,
-    fitting,
+    fitting_key,
     named_pairs,
 )
 from opscope.readers.kernels import read_kernel_log
@@ -54,17 +54,18 @@ _NESTED = 1.05
 
 
 def inconsistencies(experiment: KitExperiment) -> list[TraceWarning]:
-    """What the files of an experiment say against what the kit recorded about it."""
+    """Return warnings where the files of an experiment contradict what the kit recorded about it."""
     return [
-        *_without_files(experiment),
-        *_not_finished(experiment),
-        *_no_median(experiment),
-        *_percentages(experiment),
-        *_registrations(experiment),
+        *_warn_of_no_files(experiment),
+        *_warn_of_unfinished(experiment),
+        *_warn_of_no_median(experiment),
+        *_warn_of_nested_shares(experiment),
+        *_warn_of_registrations(experiment),
     ]
 
 
-def _without_files(experiment: KitExperiment) -> list[TraceWarning]:
+def _warn_of_no_files(experiment: KitExperiment) -> list[TraceWarning]:
+    """Warn of an experiment that is listed without a file."""
     if any(msgspec.structs.astuple(experiment.files)):
         return []
     recorded = f" and recorded as {experiment.status[:40]!r}" if experiment.status else ""
@@ -72,7 +73,8 @@ def _without_files(experiment: KitExperiment) -> list[TraceWarning]:
     return [TraceWarning("kit_experiment_without_files", message, "its figures cannot be checked; rerun it")]
 
 
-def _not_finished(experiment: KitExperiment) -> list[TraceWarning]:
+def _warn_of_unfinished(experiment: KitExperiment) -> list[TraceWarning]:
+    """Warn of a log that lacks the runner's closing line."""
     if not experiment.files.latency_log or experiment.finished:
         return []
     message = f"the log of {experiment.key} lacks the runner's closing line: the runner did not finish"
@@ -80,7 +82,8 @@ def _not_finished(experiment: KitExperiment) -> list[TraceWarning]:
     return [TraceWarning("kit_runner_not_finished", message + recorded, f"read {experiment.files.latency_log}")]
 
 
-def _no_median(experiment: KitExperiment) -> list[TraceWarning]:
+def _warn_of_no_median(experiment: KitExperiment) -> list[TraceWarning]:
+    """Warn of an experiment whose recorded median is not a number."""
     files = [stated.file for stated in experiment.stated if stated.not_a_number]
     if not files:
         return []
@@ -91,8 +94,8 @@ def _no_median(experiment: KitExperiment) -> list[TraceWarning]:
     return [TraceWarning("kit_ok_without_result", message, "no result: the run failed or wrote no trace")]
 
 
-def _percentages(experiment: KitExperiment) -> list[TraceWarning]:
-    """The kit's shares against shares of Method::execute, with the operator that shows it best."""
+def _warn_of_nested_shares(experiment: KitExperiment) -> list[TraceWarning]:
+    """Compare the kit's shares with shares of Method::execute, and name the operator that shows the difference best."""
     executed = sum(row.total_ns for row in experiment.stats if row.name == "Method::execute")
     total = sum(row.total_ns for row in experiment.stats)
     if not executed or total <= executed * _NESTED:
@@ -113,7 +116,8 @@ def _percentages(experiment: KitExperiment) -> list[TraceWarning]:
     return [TraceWarning("kit_percentages", message, "use opscope's shares, which add up to end-to-end latency")]
 
 
-def _registrations(experiment: KitExperiment) -> list[TraceWarning]:
+def _warn_of_registrations(experiment: KitExperiment) -> list[TraceWarning]:
+    """Warn that listed kernels were registered, not run, or that a log names none."""
     if experiment.kernels is not None and not experiment.kernels.entries:
         message = f"{experiment.files.kernel_log} names no kernel: the runner was built without XNNPACK's log"
         return [
@@ -154,7 +158,7 @@ _LONGEST_PATH = 1_000
 
 
 class _RunParts(NamedTuple):
-    """What the experiments are put together from."""
+    """Parts that the experiments are put together from."""
 
     directory: Path
     files: list[str]
@@ -166,7 +170,7 @@ class _RunParts(NamedTuple):
 
 
 def is_kit_run(directory: Path) -> bool:
-    """Whether a directory looks like the kit's: its JSON files, its timelines, or its lists of kernels.
+    """Return whether a directory looks like the kit's: its JSON files, its timelines, or its lists of kernels.
 
     A bundle of opscope does not.
     """
@@ -184,22 +188,23 @@ def is_kit_run(directory: Path) -> bool:
 
 
 def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = None) -> KitRun:
-    """Everything that a run directory tells, except what is in its traces.
+    """Return everything that a run directory tells, except what is in its traces.
 
-    Raises NotFoundError: nothing of the kit is there, or no experiment of a name; TraceFormatError: a file is not what
+    Raises NotFoundError: nothing of the kit is there, or no experiment of a name; TraceFormatError: a file is not
+    what
     the kit writes; UsageError: of the two that are to be compared one is missing, or both are the same experiment.
     """
-    files = _files_in(directory)
-    sources = {name: decode(directory / name, Listing) for name in _listings(files)}
-    config_path, warnings = _config_path(directory, files, list(sources.values()))
+    files = _list_files(directory)
+    sources = {name: decode(directory / name, Listing) for name in _listing_files(files)}
+    config_path, warnings = _find_config(directory, files, list(sources.values()))
     config = decode(config_path, KitConfigFields) if config_path else KitConfigFields()
     model = next((source.model for source in sources.values() if source.model), config.model)
-    listed = _listed(list(sources.values()), config)
-    found = _grouped(files, listed, model)
-    keys = _merged([*listed, *found])
+    listed = _listed_keys(list(sources.values()), config)
+    file_groups = _group_files(files, listed, model)
+    keys = _merge_keys([*listed, *file_groups])
     if not keys:
         raise NotFoundError("this directory has no Arm kit files", where=directory, hint=_WHAT)
-    made = _made(directory, files, listed, model, list(keys))
+    made = _read_comparisons(directory, files, listed, model, list(keys))
     if compared is not None:
         pairs = named_pairs(*compared, list(keys), directory)
     else:
@@ -208,19 +213,19 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
             [*fields, *(PairFields(baseline, candidate) for baseline, candidate in made.values())],
             list(keys),
         )
-    run = _RunParts(directory, files, sources, config, found, made, pairs)
-    experiments = [_experiment(run, key, stands_for) for key, stands_for in keys.items()]
-    program = _program(directory, files, model)
+    run = _RunParts(directory, files, sources, config, file_groups, made, pairs)
+    experiments = [_assemble_experiment(run, key, stands_for) for key, stands_for in keys.items()]
+    program = _find_program(directory, files, model)
     return KitRun(
         directory=str(directory),
         model=model,
         program=str(program) if program else None,
-        etrecord=str(record) if program and (record := _record(directory, files, program)) else None,
+        etrecord=str(record) if program and (record := _find_record(directory, files, program)) else None,
         generated=next((source.generated_at for source in sources.values() if source.generated_at), None),
         config=str(config_path) if config_path else None,
         executorch=next((source.executorch for source in sources.values() if source.executorch), None),
         experiments=tuple(experiments),
-        comparisons=pairs.found,
+        comparisons=pairs.comparisons,
         warnings=(*warnings, *pairs.warnings),
     )
 
@@ -228,11 +233,11 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
 _WHAT = "give the directory that holds manifest.json, metrics.json or the .etdump files of a run"
 
 
-def _files_in(directory: Path) -> list[str]:
-    """All files of the directory and of the directories in it, relative, sorted; not what opscope wrote there."""
+def _list_files(directory: Path) -> list[str]:
+    """Return all files of the directory and of its subdirectories, relative, sorted; not what opscope wrote there."""
     try:
         inner = [d for d in directory.iterdir() if d.is_dir() and d.name != OURS and not d.name.startswith(".")]
-        paths = [file for place in (directory, *inner) for file in place.iterdir() if file.is_file()]
+        paths = [file for folder in (directory, *inner) for file in folder.iterdir() if file.is_file()]
     except FileNotFoundError:
         raise NotFoundError("no such directory", where=directory, hint=_WHAT) from None
     except OSError as error:
@@ -240,148 +245,156 @@ def _files_in(directory: Path) -> list[str]:
     return sorted(file.relative_to(directory).as_posix() for file in paths)
 
 
-def _listings(files: Sequence[str]) -> list[str]:
-    """The files that list experiments; the pipeline's summary first, since it tells most."""
+def _listing_files(files: Sequence[str]) -> list[str]:
+    """Return the files that list experiments; the pipeline's summary first, since it tells most."""
     summaries = [name for name in files if name.endswith(SUMMARY) and "/" not in name]
     return [*summaries, *(name for name in (MANIFEST, METRICS) if name in files)]
 
 
-def _config_path(directory: Path, files: list[str], sources: list[Listing]) -> tuple[Path | None, list[TraceWarning]]:
-    """The config that the manifest names, or one that lies in the directory."""
-    named = next((source.config for source in sources if source.config), None)
-    if named is None:
+def _find_config(directory: Path, files: list[str], sources: list[Listing]) -> tuple[Path | None, list[TraceWarning]]:
+    """Find the config that the manifest names, or one that lies in the directory, with a warning if it is missing."""
+    config_name = next((source.config for source in sources if source.config), None)
+    if config_name is None:
         ours = (MANIFEST, METRICS, ANALYSIS)
-        others = [f for f in files if f.endswith(".json") and "/" not in f and f not in ours and SUMMARY not in f]
-        beside = [f for f in others if b'"experiments"' in file_bytes(directory / f)]
-        return (directory / beside[0] if beside else None), []
-    local = _local(named, files)
+        candidates = [f for f in files if f.endswith(".json") and "/" not in f and f not in ours and SUMMARY not in f]
+        configs = [f for f in candidates if b'"experiments"' in file_bytes(directory / f)]
+        return (directory / configs[0] if configs else None), []
+    local = _find_local(config_name, files)
     if local:
         return directory / local, []
-    outside = _up_from(directory, named)
-    if outside:
-        return outside, []
-    message = f"the config {named[:200]} is missing: it may have named the baseline experiment"
+    above = _find_upwards(directory, config_name)
+    if above:
+        return above, []
+    message = f"the config {config_name[:200]} is missing: it may have named the baseline experiment"
     return None, [TraceWarning("kit_config_missing", message, "copy the config into the run directory")]
 
 
-def _program(directory: Path, files: Sequence[str], model: str | None) -> Path | None:
-    """The program that was run: in the run directory, where the kit recorded it, or where its export puts it."""
+def _find_program(directory: Path, files: Sequence[str], model: str | None) -> Path | None:
+    """Find the program that was run: in the run directory, where the kit recorded it, or where its export puts it."""
     if not model:
         return None
-    if local := _local(model, files):
+    if local := _find_local(model, files):
         return directory / local
     name = model.replace("\\", "/").rpartition("/")[2]
-    return _up_from(directory, model) or _up_from(directory, f"artifacts/{name}")
+    return _find_upwards(directory, model) or _find_upwards(directory, f"artifacts/{name}")
 
 
-def _record(directory: Path, files: Sequence[str], program: Path) -> Path | None:
-    """The record of its export: beside it under either name, or where the kit's analysis found it."""
+def _find_record(directory: Path, files: Sequence[str], program: Path) -> Path | None:
+    """Find the record of its export: beside it under either name, or where the kit's analysis found it."""
     path = record_beside(program)
     if path is None and ANALYSIS in files:
-        named = decode(directory / ANALYSIS, AnalysisSummary).etrecord
-        path = _up_from(directory, named) if named else None
+        recorded = decode(directory / ANALYSIS, AnalysisSummary).etrecord
+        path = _find_upwards(directory, recorded) if recorded else None
     return path
 
 
 def record_beside(program: Path) -> Path | None:
-    """The record of an export beside its program, under either of the names that exporters give it."""
+    """Return the record of an export beside its program, under either of the names that exporters give it."""
     names = (program.with_name(f"{program.name}.etrecord"), program.with_suffix(".etrecord"))
     return next((path for path in names if path.is_file()), None)
 
 
-def _up_from(directory: Path, named: str) -> Path | None:
+def _find_upwards(directory: Path, file_name: str) -> Path | None:
     """Return the file that a run names relative to the root of the kit's checkout, which is a directory above the run.
 
-    None if there is none, or if the name leads elsewhere: the run may come from somebody else, so absolute paths, paths
+    None if there is none, or if the name leads elsewhere: the run may come from somebody else, so absolute paths,
+    paths
     with ``..`` and files of other kinds than the kit's are never opened.
     """
-    is_kind_of_kit = named.endswith((".json", ".pte", ".etrecord"))
-    if len(named) > _LONGEST_PATH or leads_out(named) or not is_kind_of_kit:
+    is_kind_of_kit = file_name.endswith((".json", ".pte", ".etrecord"))
+    if len(file_name) > _LONGEST_PATH or leads_out(file_name) or not is_kind_of_kit:
         return None
     resolved = directory.resolve()
-    for place in (resolved, *list(resolved.parents)[:_ANCESTORS]):
-        if len(named.rpartition("/")[2]) < 255 and (place / named).is_file():  # noqa: PLR2004 - longest name of a file
-            return place / named
+    for parent in (resolved, *list(resolved.parents)[:_ANCESTORS]):
+        if len(file_name.rpartition("/")[2]) < 255 and (parent / file_name).is_file():  # noqa: PLR2004 - longest name of a file
+            return parent / file_name
     return None
 
 
-def _local(stated: str, files: Sequence[str]) -> str | None:
-    """The file of this directory that a recorded path means: the longest end of the path that is here."""
+def _find_local(stated: str, files: Sequence[str]) -> str | None:
+    """Return the file of this directory that a recorded path means: the longest end of the path that is here."""
     parts = [part for part in stated.replace("\\", "/").split("/") if part not in {"", ".", ".."}]
     ends = ("/".join(parts[first:]) for first in range(len(parts)))
     return next((end for end in ends if end in files), None)
 
 
-def _listed(sources: Sequence[Listing], config: KitConfigFields) -> list[ExperimentKey]:
+def _listed_keys(sources: Sequence[Listing], config: KitConfigFields) -> list[ExperimentKey]:
+    """Return the keys of the experiments that the listings and the config name."""
     results = [result.key for source in sources for result in (*source.runs, *source.results)]
     planned = [ExperimentKey(e.name, threads=threads) for e in config.experiments for threads in e.threads or (None,)]
     return list(dict.fromkeys([*results, *planned]))
 
 
-def _grouped(
+def _group_files(
     files: Sequence[str], listed: Sequence[ExperimentKey], model: str | None
 ) -> dict[ExperimentKey, dict[str, str]]:
-    """The files of each experiment, by what they are."""
-    stem = _stem(model)
-    found: dict[ExperimentKey, dict[str, str]] = defaultdict(dict)
+    """Return the files of each experiment by their kind."""
+    stem = _model_stem(model)
+    groups: dict[ExperimentKey, dict[str, str]] = defaultdict(dict)
     for file in files:
-        place, _, name = file.rpartition("/")
+        folder, _, name = file.rpartition("/")
         suffix = next((end for end in _SUFFIXES if name.endswith(end) and len(name) > len(end)), None)
-        if place and name in _OF_DIRECTORY:
-            found[_owner(place, place, listed, stem)].setdefault(_OF_DIRECTORY[name], file)
+        if folder and name in _OF_DIRECTORY:
+            groups[_owning_experiment(folder, folder, listed, stem)].setdefault(_OF_DIRECTORY[name], file)
         elif suffix and not name.endswith("_xtrace.etdump"):
-            found[_owner(place, name.removesuffix(suffix), listed, stem)].setdefault(_SUFFIXES[suffix], file)
-    return found
+            groups[_owning_experiment(folder, name.removesuffix(suffix), listed, stem)].setdefault(
+                _SUFFIXES[suffix], file
+            )
+    return groups
 
 
-def _stem(model: str | None) -> str:
+def _model_stem(model: str | None) -> str:
+    """Return the name of the model's file without its ending."""
     return (model or "").replace("\\", "/").rpartition("/")[2].rpartition(".")[0]
 
 
-def _owner(place: str, prefix: str, listed: Sequence[ExperimentKey], stem: str) -> ExperimentKey:
-    """The experiment that a file belongs to, by its directory and the front of its name."""
+def _owning_experiment(folder: str, prefix: str, listed: Sequence[ExperimentKey], stem: str) -> ExperimentKey:
+    """Return the experiment that a file belongs to, by its directory and the front of its name."""
     match = _THREADS.match(prefix)
     front = match["name"] if match else prefix
     threads = int(match["threads"]) if match else None
     bare = front.removeprefix(f"{stem}_") if stem else front
     names = sorted({key.experiment for key in listed}, key=len, reverse=True)
-    fitting = [name for name in names if name in {bare, place}] or [n for n in names if front.endswith(f"_{n}")]
+    fitting = [name for name in names if name in {bare, folder}] or [n for n in names if front.endswith(f"_{n}")]
     if fitting:
         return ExperimentKey(bare if bare in fitting else fitting[0], threads=threads)
-    inside = bool(place) and (front == place or front.endswith(f"_{place}"))
-    return ExperimentKey(place if inside else bare, threads=threads)
+    ends_in_folder = bool(folder) and (front == folder or front.endswith(f"_{folder}"))
+    return ExperimentKey(folder if ends_in_folder else bare, threads=threads)
 
 
-def _made(
+def _read_comparisons(
     directory: Path,
     files: Sequence[str],
     listed: Sequence[ExperimentKey],
     model: str | None,
     keys: Sequence[ExperimentKey],
 ) -> dict[str, dict[ExperimentKey, StatedSide]]:
-    """The comparisons that the kit made, by their files: the sides, baseline first, which it may call as it likes."""
-    found = {}
+    """Return the comparisons that the kit made, by file: the sides, baseline first, which it may call as it likes."""
+    comparisons = {}
     for file in files:
         first, _, second = file.removesuffix(_COMPARISON).partition(f"{_TIMELINE}_vs_")
         if file.endswith(_COMPARISON) and second.endswith(_TIMELINE) and "/" not in file:
-            owners = [_owner("", front, listed, _stem(model)) for front in map(_front, (f"{first}{_TIMELINE}", second))]
-            sides = [fitting(owner, keys) for owner in owners]
+            owners = [
+                _owning_experiment("", front, listed, _model_stem(model))
+                for front in map(_timeline_front, (f"{first}{_TIMELINE}", second))
+            ]
+            sides = [fitting_key(owner, keys) for owner in owners]
             if sides[0] and sides[1] and sides[0] != sides[1]:
                 stated = decode(directory / file, StatedComparison)
-                found[file] = {sides[0]: stated.config1, sides[1]: stated.config2}
-    return found
+                comparisons[file] = {sides[0]: stated.config1, sides[1]: stated.config2}
+    return comparisons
 
 
-def _front(timeline: str) -> str:
-    """The name of a timeline without what says that it is one."""
+def _timeline_front(timeline: str) -> str:
+    """Return the name of a timeline without the ending that marks it as one."""
     ends = sorted(
         (end.removesuffix(".csv") for end in _SUFFIXES if end.endswith("_timeline.csv")), key=len, reverse=True
     )
     return timeline.removesuffix(next((end for end in ends if timeline.endswith(end)), ""))
 
 
-def _merged(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[ExperimentKey]]:
-    """Every experiment once, with the keys that stand for it: one without thread count is the only one that has it."""
+def _merge_keys(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[ExperimentKey]]:
+    """Return each experiment once, with the keys that stand for it: one without thread count joins the only other."""
     distinct = list(dict.fromkeys(keys))
     counts = {
         key.experiment: [k for k in distinct if k.experiment == key.experiment and k.threads is not None]
@@ -389,26 +402,26 @@ def _merged(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[Experimen
     }
     merged: dict[ExperimentKey, list[ExperimentKey]] = {}
     for key in distinct:
-        others = counts[key.experiment]
-        target = others[0] if key.threads is None and len(others) == 1 else key
+        counted = counts[key.experiment]
+        target = counted[0] if key.threads is None and len(counted) == 1 else key
         merged.setdefault(target, []).append(key)
     return merged
 
 
-def _experiment(run: _RunParts, key: ExperimentKey, names: Sequence[ExperimentKey]) -> KitExperiment:
-    """What the run's files tell about one experiment, which the keys ``names`` stand for."""
+def _assemble_experiment(run: _RunParts, key: ExperimentKey, names: Sequence[ExperimentKey]) -> KitExperiment:
+    """Return one experiment, which the keys ``names`` stand for, as the run's files tell it."""
     results = [
         (file, result)
         for file, source in run.sources.items()
         for result in (*source.runs, *source.results)
         if result.key in names
     ]
-    planned = [one for one in run.config.experiments if one.name == key.experiment]
+    planned = [experiment for experiment in run.config.experiments if experiment.name == key.experiment]
     recorded: list[Result | PlannedExperiment] = [*(result for _, result in results), *planned]
     runs = [*(value.runs for value in recorded), *(r.metrics.runs for _, r in results if r.metrics)]
-    own = _paths(results, run.files)
+    paths = _listed_paths(results, run.files)
     for name in names:
-        own |= run.grouped.get(name, {})
+        paths |= run.grouped.get(name, {})
     experiment = KitExperiment(
         listed=key,
         mode=next((value.mode for value in recorded if value.mode), None),
@@ -416,15 +429,20 @@ def _experiment(run: _RunParts, key: ExperimentKey, names: Sequence[ExperimentKe
         runs=next((count for count in runs if count is not None), None),
         warmup=next((value.warmup for value in recorded if value.warmup is not None), None),
         role=run.pairs.role(key.text),
-        files=KitFiles(**own),
+        files=KitFiles(**paths),
         stated=(
-            *(_stated(run.directory, file, key, r.metrics.median_ms) for file, r in results if r.metrics),
-            *(_stated(run.directory, file, key, made[key].median_ms) for file, made in run.made.items() if key in made),
+            *(_read_median(run.directory, file, key, r.metrics.median_ms) for file, r in results if r.metrics),
+            *(
+                _read_median(run.directory, file, key, made[key].median_ms)
+                for file, made in run.made.items()
+                if key in made
+            ),
         ),
-        finished="latency_log" in own and _FINISHED.search(file_bytes(run.directory / own["latency_log"])) is not None,
-        kernels=read_kernel_log(run.directory / own["kernel_log"]) if "kernel_log" in own else None,
-        kernel_rows=kernel_rows(run.directory / own["kernels"]) if "kernels" in own else (),
-        stats=stats_rows(run.directory / own["stats"]) if "stats" in own else (),
+        finished="latency_log" in paths
+        and _FINISHED.search(file_bytes(run.directory / paths["latency_log"])) is not None,
+        kernels=read_kernel_log(run.directory / paths["kernel_log"]) if "kernel_log" in paths else None,
+        kernel_rows=kernel_rows(run.directory / paths["kernels"]) if "kernels" in paths else (),
+        stats=stats_rows(run.directory / paths["stats"]) if "stats" in paths else (),
     )
     return msgspec.structs.replace(experiment, warnings=tuple(inconsistencies(experiment)))
 
@@ -439,19 +457,20 @@ _PATHS = {
 }
 
 
-def _paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[str, str]:
-    """Files that the listings name and that are here."""
+def _listed_paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[str, str]:
+    """Return the files that the listings name and that are here."""
     paths: dict[str, str] = {}
     for _, result in results:
         stated = {_PATHS[name]: path for name, path in result.paths.items() if path and name in _PATHS}
         if result.metrics:
             stated |= {k: v for k, v in (("etdump", result.metrics.etdump), ("latency_log", result.metrics.log)) if v}
-        here = {what: _local(path, files) for what, path in stated.items()}
-        paths = {what: path for what, path in here.items() if path} | paths
+        here = {kind: _find_local(path, files) for kind, path in stated.items()}
+        paths = {kind: path for kind, path in here.items() if path} | paths
     return paths
 
 
-def _stated(directory: Path, file: str, key: ExperimentKey, value: float | str | None) -> StatedMedian:
+def _read_median(directory: Path, file: str, key: ExperimentKey, value: float | str | None) -> StatedMedian:
+    """Return the median that a file states; raise an error where it is no number."""
     if value is None:
         return StatedMedian(file, None, not_a_number=False)
     try:

@@ -39,7 +39,7 @@ class ExperimentKey(ThreadCount, msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As the kit's file names have it."""
+        """Return the key as the kit's file names have it."""
         return self.experiment if self.threads is None else f"{self.experiment}_t{self.threads}"
 
 
@@ -55,13 +55,13 @@ class Result(ExperimentKey, frozen=True):
 
     @property
     def key(self) -> ExperimentKey:
-        """The experiment with its thread count, wherever that stands."""
+        """Return the experiment with its thread count, which may be recorded with its metrics."""
         threads = self.metrics.threads if self.threads is None and self.metrics else self.threads
         return ExperimentKey(self.experiment, threads=threads)
 
 
 class PairFields(ThreadCount, frozen=True):
-    """A comparison that the config asks for; a side is told by its name alone, or with its thread count."""
+    """A comparison that the config requests; a side is named alone, or with its thread count."""
 
     baseline: ExperimentKey | str
     candidate: ExperimentKey | str
@@ -71,14 +71,14 @@ class PairFields(ThreadCount, frozen=True):
 
     @property
     def sides(self) -> tuple[ExperimentKey, ExperimentKey]:
-        """The baseline and the candidate, each with the thread count that stands next to it."""
-        return _side(self.baseline, self.baseline_threads, self.threads), _side(
+        """Return the baseline and the candidate, each with the thread count that is recorded next to it."""
+        return _counted_side(self.baseline, self.baseline_threads, self.threads), _counted_side(
             self.candidate, self.candidate_threads, self.threads
         )
 
 
-def _side(side: ExperimentKey | str, *counts: int | None) -> ExperimentKey:
-    """A side with the first thread count that is known of it."""
+def _counted_side(side: ExperimentKey | str, *counts: int | None) -> ExperimentKey:
+    """Return a side with the first thread count that is known of it."""
     key = ExperimentKey(side) if isinstance(side, str) else side
     return ExperimentKey(key.experiment, threads=next((n for n in (key.threads, *counts) if n is not None), None))
 
@@ -91,7 +91,7 @@ class AnalysisPlan(msgspec.Struct, frozen=True):
 
     @property
     def pairs(self) -> list[PairFields]:
-        """All comparisons that are asked for."""
+        """Return all comparisons that are requested."""
         return [*self.compare_pairs, *self.comparisons]
 
 
@@ -102,7 +102,7 @@ class PlannedPairs(AnalysisPlan, frozen=True):
 
     @property
     def pairs(self) -> list[PairFields]:
-        """Likewise, wherever they stand in it."""
+        """Return the comparisons that are requested, at the top or in the analysis part."""
         return [*(self.analysis.pairs if self.analysis else []), *self.compare_pairs, *self.comparisons]
 
 
@@ -162,10 +162,10 @@ class AnalysisSummary(msgspec.Struct, frozen=True):
 
 
 def decode(path: Path, kind: type[T]) -> T:
-    """A JSON file as a typed value."""
+    """Return a JSON file as a typed value."""
     data = file_bytes(path)
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_int=_integer)
+        value = json.loads(data.decode("utf-8-sig"), parse_int=_parse_integer)
         return msgspec.convert(value, kind)
     except UnicodeDecodeError as error:
         raise TraceFormatError("not valid UTF-8", where=path, offset=error.start, hint=_HINT) from error
@@ -178,7 +178,8 @@ def decode(path: Path, kind: type[T]) -> T:
         raise TraceFormatError(f"a field differs from what the kit writes: {error}", where=path, hint=_HINT) from error
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
+    """Return an integer; raise an error where it has too many digits."""
     if len(text) > _LONGEST_INTEGER:
         raise ValueError(f"an integer of {len(text):,} digits")
     return int(text)

@@ -23,7 +23,7 @@ _MOST_NAMED = 4
 
 
 def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -> ExperimentKey:
-    """The experiment of that text, or of that name when it has one thread count.
+    """Return the experiment of that text, or of that name when it has one thread count.
 
     Raises a NotFoundError where there is none, or it was run at several thread counts.
     """
@@ -76,12 +76,12 @@ class KitExperiment(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Name with thread count, as the kit's file names have it; unique in a run."""
+        """Return the name with thread count, as the kit's file names have it; unique in a run."""
         return self.listed.text
 
     @property
     def trace(self) -> str | None:
-        """The file to analyse: the .etdump, else the timeline of all runs, else that of the first run."""
+        """Return the file to analyse: the .etdump, else the timeline of all runs, else that of the first run."""
         return self.files.etdump or self.files.timeline or self.files.run0
 
 
@@ -108,7 +108,7 @@ class KitRun(msgspec.Struct, frozen=True):
     warnings: tuple[TraceWarning, ...]  # what is wrong with the run as a whole
 
     def experiment(self, name: str) -> KitExperiment:
-        """The experiment of that key, or of that name when it has one thread count."""
+        """Return the experiment of that key, or of that name when it has one thread count."""
         keys = [experiment.listed for experiment in self.experiments]
         return self.experiments[keys.index(named_key(name, keys, self.directory))]
 
@@ -116,13 +116,13 @@ class KitRun(msgspec.Struct, frozen=True):
 class Pairs(NamedTuple):
     """The comparisons of a run, and what is wrong with them."""
 
-    found: tuple[KitPair, ...]
+    comparisons: tuple[KitPair, ...]
     warnings: list[TraceWarning]
 
     def role(self, key: str) -> Role | None:
-        """What an experiment is in them."""
-        baseline = any(pair.baseline == key for pair in self.found)
-        candidate = any(pair.candidate == key for pair in self.found)
+        """Return the role of an experiment in the comparisons."""
+        baseline = any(pair.baseline == key for pair in self.comparisons)
+        candidate = any(pair.candidate == key for pair in self.comparisons)
         if baseline and candidate:
             return Role.INTERMEDIATE
         return Role.BASELINE if baseline else Role.CANDIDATE if candidate else None
@@ -131,7 +131,7 @@ class Pairs(NamedTuple):
 def named_pairs(
     baseline_name: str | None, candidate_name: str | None, keys: Sequence[ExperimentKey], directory: Path
 ) -> Pairs:
-    """The one comparison that the user asks for.
+    """Return the one comparison that the user requests.
 
     Raises NotFoundError: an experiment is not there, or at several thread counts; UsageError: one of the sides is
     missing, or both are the same.
@@ -139,12 +139,12 @@ def named_pairs(
     names = (baseline_name, candidate_name)
     baseline, candidate = (None if name is None else named_key(name, keys, directory) for name in names)
     if baseline is None or candidate is None:
-        lacking, there = ("--candidate", "--baseline") if candidate is None else ("--baseline", "--candidate")
+        lacking, stated_option = ("--candidate", "--baseline") if candidate is None else ("--baseline", "--candidate")
         texts = ", ".join(key.text for key in keys)
-        raise UsageError(f"{there} needs {lacking}", where=lacking, hint=f"name one of {texts[:400]}")
+        raise UsageError(f"{stated_option} needs {lacking}", where=lacking, hint=f"name one of {texts[:400]}")
     if baseline == candidate:
         raise UsageError("an experiment cannot be compared with itself", where="--candidate", hint="name two")
-    return Pairs((KitPair(baseline.text, candidate.text, None),), _thread_counts(baseline, candidate))
+    return Pairs((KitPair(baseline.text, candidate.text, None),), _warn_of_thread_counts(baseline, candidate))
 
 
 def asked_pairs(fields: Iterable[PairFields], keys: Sequence[ExperimentKey]) -> Pairs:
@@ -152,15 +152,17 @@ def asked_pairs(fields: Iterable[PairFields], keys: Sequence[ExperimentKey]) -> 
     pairs: dict[tuple[str, str], KitPair] = {}
     warnings = []
     for pair in dict.fromkeys(fields):
-        baseline, candidate = (fitting(side, keys) for side in pair.sides)
+        baseline, candidate = (fitting_key(side, keys) for side in pair.sides)
         if baseline is None or candidate is None:
-            lost = pair.sides[0 if baseline is None else 1].experiment
-            message = f"a comparison names the experiment {lost[:80]}, which is not in the run, or at several threads"
+            missing_name = pair.sides[0 if baseline is None else 1].experiment
+            message = (
+                f"a comparison names the experiment {missing_name[:80]}, which is not in the run, or at several threads"
+            )
             warnings.append(TraceWarning("kit_pair_unknown", message, "compare two existing ones: DIR#a and DIR#b"))
             continue
         texts = baseline.text, candidate.text
         if texts not in pairs:
-            warnings += _thread_counts(baseline, candidate)
+            warnings += _warn_of_thread_counts(baseline, candidate)
         pairs.setdefault(texts, KitPair(*texts, pair.label or None))
     if pairs:
         return Pairs(tuple(pairs.values()), warnings)
@@ -187,13 +189,14 @@ def roles_note(pairs: Sequence[tuple[ExperimentKey, ExperimentKey]]) -> str:
     return f"no comparison was requested; by their names, which differ in off and on: {texts}{more}"
 
 
-def fitting(side: ExperimentKey, keys: Sequence[ExperimentKey]) -> ExperimentKey | None:
-    """The experiment that a side of a comparison means; one without thread count means the only one there is."""
+def fitting_key(side: ExperimentKey, keys: Sequence[ExperimentKey]) -> ExperimentKey | None:
+    """Return the experiment that a side of a comparison means; one without thread count means the only one there is."""
     experiment_keys = [key for key in keys if key.experiment == side.experiment and side.threads in {None, key.threads}]
     return experiment_keys[0] if len(experiment_keys) == 1 else None
 
 
-def _thread_counts(baseline: ExperimentKey, candidate: ExperimentKey) -> list[TraceWarning]:
+def _warn_of_thread_counts(baseline: ExperimentKey, candidate: ExperimentKey) -> list[TraceWarning]:
+    """Warn of a comparison of experiments with different thread counts."""
     if baseline.threads == candidate.threads:
         return []
     message = f"{baseline.text} is compared with {candidate.text}: they ran with different thread counts"

@@ -1,1 +1,1 @@
-"""What an operator must compute and move: shapes, multiply-accumulates, bytes."""
+"""The work and traffic of operators: shapes, multiply-accumulates, bytes."""

@@ -12,14 +12,14 @@ _MATRIX = 2
 
 
 class NotKnownError(Exception):
-    """A shape, width or option that a formula needs is missing or impossible.
+    """Raised if a shape, width or option that a formula needs is missing or impossible.
 
-    It stays inside this room: what a caller asks for is then None or absent.
+    It stays inside this room: callers then get None or a missing value.
     """
 
 
 class Window(NamedTuple):
-    """How a filter or a pooling window walks along one dimension; padding is that of both sides together."""
+    """How a filter or a pooling window moves along one dimension; padding is that of both sides together."""
 
     size: int
     stride: int
@@ -27,55 +27,55 @@ class Window(NamedTuple):
     dilation: int = 1
 
     def positions(self, length: int, *, ceil: bool = False) -> int:
-        """Outputs along a dimension of this length.
+        """Return the number of outputs along a dimension of this length.
 
-        ``ceil`` counts a last window that does not fit too, unless it starts behind the data.
+        ``ceil`` also counts a last window that does not fit, unless it starts after the data.
         """
-        room = max(0, length + self.padding - self._reach(length))
+        room = max(0, length + self.padding - self._window_span(length))
         if not ceil:
             return room // self.stride + 1
         more = -(-room // self.stride)
         return more if more * self.stride >= length + self.padding // 2 else more + 1
 
     def expanded(self, length: int, adjustment: int = 0) -> int:
-        """Outputs of a transposed convolution along a dimension of this length."""
-        return max(0, (length - 1) * self.stride + adjustment + self._reach(length) - self.padding)
+        """Return the number of outputs of a transposed convolution along a dimension of this length."""
+        return max(0, (length - 1) * self.stride + adjustment + self._window_span(length) - self.padding)
 
-    def _reach(self, length: int) -> int:
-        """From the window's first to its last element."""
+    def _window_span(self, length: int) -> int:
+        """Return the distance from the window's first to its last element."""
         if min(self.size, self.stride, self.dilation) < 1 or min(self.padding, length) < 0:
             raise NotKnownError
         return (self.size - 1) * self.dilation + 1
 
 
 def elements(shape: Shape) -> int:
-    """Number of elements of a tensor; 1 for a scalar."""
+    """Return the number of elements of a tensor; 1 for a scalar."""
     return math.prod(shape)
 
 
 def of_rank(shape: Shape, rank: int) -> Shape:
-    """The shape, which has so many dimensions."""
+    """Return the shape if it has so many dimensions; raise NotKnownError otherwise."""
     if len(shape) != rank:
         raise NotKnownError
     return shape
 
 
 def at_least(shape: Shape, rank: int) -> Shape:
-    """The shape, which has so many dimensions or more."""
+    """Return the shape if it has so many dimensions or more; raise NotKnownError otherwise."""
     if len(shape) < rank:
         raise NotKnownError
     return shape
 
 
 def fits(shape: Shape, bound: Shape) -> bool:
-    """Whether no size is beyond its bound, nor their number beyond what the runtime takes."""
+    """Return whether no size exceeds its bound, nor their number what the runtime allows."""
     return len(shape) == len(bound) <= MOST_DIMENSIONS and all(
         0 <= size <= most for size, most in zip(shape, bound, strict=True)
     )
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape of an elementwise result."""
+    """Return the shape of an elementwise result. Raises NotKnownError if the shapes do not broadcast."""
     out: list[int] = []
     for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         sizes = set(column) - {1}
@@ -85,49 +85,49 @@ def broadcast(*shapes: Shape) -> Shape:
     return tuple(reversed(out))
 
 
-def resolved(wanted: Shape, count: int, unknown: int = -1) -> Shape:
-    """A shape for ``count`` elements with its one ``unknown`` size filled in."""
-    free = wanted.count(unknown)
-    known = elements(tuple(size for size in wanted if size != unknown))
+def resolved(requested: Shape, count: int, unknown: int = -1) -> Shape:
+    """Return a shape for ``count`` elements with its one ``unknown`` size filled in."""
+    free = requested.count(unknown)
+    known = elements(tuple(size for size in requested if size != unknown))
     if not free and known == count:
-        return wanted
+        return requested
     if free != 1 or known < 1 or count % known:
         raise NotKnownError
-    return tuple(count // known if size == unknown else size for size in wanted)
+    return tuple(count // known if size == unknown else size for size in requested)
 
 
-def product(left: Shape, right: Shape) -> Shape:
-    """The shape of a product of matrices, or of stacks of them whose leading dimensions broadcast."""
-    if min(len(left), len(right)) < _MATRIX or left[-1] != right[-2]:
+def product(first: Shape, second: Shape) -> Shape:
+    """Return the shape of a product of matrices, or of stacks of them whose leading dimensions broadcast."""
+    if min(len(first), len(second)) < _MATRIX or first[-1] != second[-2]:
         raise NotKnownError
-    return (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+    return (*broadcast(first[:-2], second[:-2]), first[-2], second[-1])
 
 
 def place_in(axis: int, rank: int) -> int:
-    """A dimension counted from the first; negative ones count from behind the last."""
+    """Return a dimension counted from the first; negative ones count from the end."""
     if not -rank <= axis < rank:
         raise NotKnownError
     return axis % rank
 
 
 def concatenated(shapes: tuple[Shape, ...], axis: int) -> Shape:
-    """The shape of tensors laid one after another along a dimension."""
+    """Return the shape of tensors that are concatenated along a dimension."""
     first = at_least(shapes[0] if shapes else (), 1)
-    place = place_in(axis, len(first))
-    frames = {of_rank(shape, len(first))[:place] + shape[place + 1 :] for shape in shapes}
+    position = place_in(axis, len(first))
+    frames = {of_rank(shape, len(first))[:position] + shape[position + 1 :] for shape in shapes}
     if len(frames) > 1:
         raise NotKnownError
-    return replaced(first, place, sum(shape[place] for shape in shapes))
+    return replaced(first, position, sum(shape[position] for shape in shapes))
 
 
-def replaced(shape: Shape, place: int, *sizes: int) -> Shape:
-    """The shape with other sizes, or none, instead of that at a place."""
-    return (*shape[:place], *sizes, *shape[place + 1 :])
+def replaced(shape: Shape, position: int, *sizes: int) -> Shape:
+    """Return the shape with other sizes, or none, in place of the size at a position."""
+    return (*shape[:position], *sizes, *shape[position + 1 :])
 
 
 def permuted(shape: Shape, order: Shape) -> Shape:
-    """The shape with its dimensions in another order."""
-    places = [place_in(place, len(shape)) for place in of_rank(order, len(shape))]
-    if len(set(places)) < len(places):
+    """Return the shape with its dimensions in another order."""
+    axes = [place_in(axis, len(shape)) for axis in of_rank(order, len(shape))]
+    if len(set(axes)) < len(axes):
         raise NotKnownError
-    return tuple(shape[place] for place in places)
+    return tuple(shape[axis] for axis in axes)

@@ -1,8 +1,8 @@
 """The work of a matrix product on an array of AI Engine cores: how it is cut into calls, and what each call moves.
 
-The product of A (M x K) and B (K x N) is cut into tiles of m x k and k x n. One call multiplies a pair of tiles and
-adds to an output tile of m x n; K/k calls in a row make an output tile whole. The output tiles are shared out evenly
-among the cores that compute.
+The product of A (M x K) and B (K x N) is cut into tiles of m x k and k x n. One call multiplies a pair of tiles
+and adds to an output tile of m x n; K/k calls in a row complete an output tile. The output tiles are divided
+evenly among the cores that compute.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Tiling(msgspec.Struct, frozen=True):
 
     @property
     def cores(self) -> int:
-        """Cores that share the work."""
+        """Number of cores that share the work."""
         return self.rows * self.columns
 
     @property
@@ -68,44 +68,44 @@ class Tiling(msgspec.Struct, frozen=True):
 
     @property
     def macs(self) -> int | None:
-        """Multiply-accumulates of the whole product; None when only the tile is known."""
+        """Multiply-accumulates of the complete product; None if only the tile is known."""
         if self.M is None or self.K is None or self.N is None:
             return None
         return self.M * self.K * self.N
 
     @property
     def calls_per_output(self) -> int | None:
-        """Calls that make one output tile whole, K/k; None when K is unknown or no multiple of k."""
+        """Number of calls that complete one output tile, K/k; None if K is unknown or no multiple of k."""
         return None if self.K is None or self.K % self.k else self.K // self.k
 
     @property
     def outputs(self) -> int | None:
-        """Output tiles of the whole product; None when its sizes are unknown or no multiples of the tile's."""
+        """Number of output tiles of the product; None if its sizes are unknown or no multiples of the tile's."""
         if self.M is None or self.N is None or self.M % self.m or self.N % self.n:
             return None
         return (self.M // self.m) * (self.N // self.n)
 
     @property
     def outputs_per_core(self) -> int | None:
-        """Output tiles that each core makes; None when that is unknown or not the same for all."""
+        """Number of output tiles of each core; None if it is unknown or differs between cores."""
         outputs = self.outputs
         return None if outputs is None or outputs % self.cores else outputs // self.cores
 
     @property
     def calls_per_core(self) -> int | None:
-        """Multiplying calls of each core for the whole product; None when unknown or not the same for all."""
-        outputs, each = self.outputs_per_core, self.calls_per_output
-        return None if outputs is None or each is None else outputs * each
+        """Number of multiplying calls of each core for the product; None if it is unknown or differs between cores."""
+        outputs, calls = self.outputs_per_core, self.calls_per_output
+        return None if outputs is None or calls is None else outputs * calls
 
     @property
     def problem(self) -> str | None:
-        """Why the calls of the whole product cannot be counted; None when they can."""
+        """Return why the calls of the product cannot be counted; None if they can."""
         if self.macs is None:
             return "the sizes M, K and N of the whole product are not given"
         uneven = [
-            f"{tile} = {getattr(self, tile)} does not divide {whole} = {getattr(self, whole)}"
-            for tile, whole in (("m", "M"), ("k", "K"), ("n", "N"))
-            if getattr(self, whole) % getattr(self, tile)
+            f"{tile} = {getattr(self, tile)} does not divide {size_name} = {getattr(self, size_name)}"
+            for tile, size_name in (("m", "M"), ("k", "K"), ("n", "N"))
+            if getattr(self, size_name) % getattr(self, tile)
         ]
         if uneven:
             return ", ".join(uneven)
@@ -114,15 +114,15 @@ class Tiling(msgspec.Struct, frozen=True):
         return None
 
     def elements(self, operand: Operand) -> int:
-        """Elements of the tile of an operand."""
+        """Return the number of elements in the tile of an operand."""
         return {Operand.A: self.m * self.k, Operand.B: self.k * self.n, Operand.C: self.m * self.n}[operand]
 
     def buffer_bytes(self, operand: Operand, dtype: str) -> tuple[int, ...]:
-        """Bytes that the tile of an operand can take in memory, the likeliest first.
+        """Return the bytes that the tile of an operand can take in memory, the likeliest first.
 
-        There are several where a type has several layouts: block floating point takes 9 bits an element (8 elements
-        share an exponent of 8 bits), and 16 where a kernel converts bf16 by itself; outputs may stay as wide as they
-        were added up.
+        There are several if a type has several layouts: block floating point takes 9 bits an element (8 elements share
+        an exponent of 8 bits), and 16 if a kernel converts bf16 by itself; outputs may stay as wide as they were added
+        up.
         """
         if dtype not in _BITS:
             raise UsageError(f"unknown operand type '{dtype}'", hint=f"one of {', '.join(_BITS)}")
@@ -132,35 +132,38 @@ class Tiling(msgspec.Struct, frozen=True):
 
 
 def dtypes() -> tuple[str, ...]:
-    """Types of operands whose width is known."""
+    """Return the operand types of known width."""
     return tuple(_BITS)
 
 
 def tiling(
     tile: tuple[int, int, int],
-    whole: tuple[int, int, int] | None = None,
+    product_size: tuple[int, int, int] | None = None,
     cores: tuple[int, int] = (1, 1),
 ) -> Tiling:
-    """A tiling whose sizes can be true. Sizes that do not divide each other are kept: see :attr:`Tiling.problem`."""
+    """Return a tiling of possible sizes. Sizes that do not divide each other are kept: see :attr:`Tiling.problem`.
+
+    Raises UsageError for impossible sizes.
+    """
     for name, value in zip("mkn", tile, strict=True):
-        _check(name, value, LARGEST_SIZE)
+        _check_size(name, value, LARGEST_SIZE)
     for name, value in zip(("rows", "columns"), cores, strict=True):
-        _check(name, value, MOST_CORES)
+        _check_size(name, value, MOST_CORES)
     if cores[0] * cores[1] > MOST_CORES:
         raise UsageError(f"{cores[0]} x {cores[1]} cores exceed every array", hint=_SIZES)
-    if whole is None:
+    if product_size is None:
         return Tiling(*tile, rows=cores[0], columns=cores[1])
-    for name, value, part in zip("MKN", whole, tile, strict=True):
-        _check(name, value, LARGEST_SIZE)
+    for name, value, part in zip("MKN", product_size, tile, strict=True):
+        _check_size(name, value, LARGEST_SIZE)
         if part > value:
             raise UsageError(f"a tile with {name.lower()} = {part} is larger than {name} = {value}", hint=_SIZES)
-    return Tiling(*tile, *whole, *cores)
+    return Tiling(*tile, *product_size, *cores)
 
 
 _SIZES = "M, K, N are the sizes of the whole product; m, k, n those of one call; row and col the compute cores"
 
 
-def _check(name: str, value: int, most: int) -> None:
+def _check_size(name: str, value: int, most: int) -> None:
     if value < 1:
         raise UsageError(f"{name} = {value} is not a size: it must be at least 1", hint=_SIZES)
     if value > most:

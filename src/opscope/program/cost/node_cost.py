@@ -1,9 +1,9 @@
-"""Arithmetic of XNNPACK's nodes, one rule for each kind.
+"""Arithmetic and traffic of XNNPACK's nodes, with one rule for each kind.
 
-Dimensions of images are N, H, W, C. Filters are [OC, KH, KW, IC / groups], those of depthwise convolutions
-[1, KH, KW, OC]. Source: ``backends/xnnpack/operators`` of ExecuTorch 1.5.1, which writes them so.
+Dimensions of images are N, H, W, C. Filters are [OC, KH, KW, IC / groups], those of depthwise convolutions [1,
+KH, KW, OC]. Source: ``backends/xnnpack/operators`` of ExecuTorch 1.5.1, which writes them so.
 
-Least bytes that an event of a delegate moves: each tensor once, at its own width.
+An event of a delegate moves each tensor at least once, at its own width.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class NodeShapes(NamedTuple):
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
 
-    def input(self, place: int) -> Shape:
-        """The shape of an input; NotKnownError when there is none at this place."""
-        return _at(self.inputs, place)
+    def input(self, index: int) -> Shape:
+        """Return the shape of an input. Raises NotKnownError if there is none at this index."""
+        return _shape_at(self.inputs, index)
 
     def output(self) -> Shape:
-        """The shape of the first output; NotKnownError when there is none."""
-        return _at(self.outputs, 0)
+        """Return the shape of the first output. Raises NotKnownError if there is none."""
+        return _shape_at(self.outputs, 0)
 
 
 def node_arithmetic(shaped: NodeShapes) -> Arithmetic:
-    """What a node computes without its fused activation."""
+    """Return the arithmetic of a node without its fused activation. Raises NotKnownError for unknown kinds."""
     rule = _RULES.get(shaped.node.kind)
     if rule is None:
         raise NotKnownError
@@ -57,15 +57,15 @@ def node_arithmetic(shaped: NodeShapes) -> Arithmetic:
 
 
 def activation_operations(node: XnnNode, output: Shape) -> int:
-    """Comparisons of a fused activation: one for each finite bound and element."""
+    """Count the comparisons of a fused activation: one for each finite bound and element."""
     bounds = (node.output_min, node.output_max)
     return elements(output) * sum(bound is not None and math.isfinite(bound) for bound in bounds)
 
 
 def window_elements(shaped: NodeShapes) -> int | None:
-    """So many elements of its first input a node looks at, at most; None when it looks at all of them.
+    """Return how many elements of its first input a node reads at most; None if it reads all of them.
 
-    A slice, or a window whose stride is longer than itself, passes over the rest.
+    A slice, or a window whose stride is longer than itself, skips the rest.
     """
     options = shaped.node.attributes
     if shaped.node.kind == "StaticSlice":
@@ -80,71 +80,71 @@ def window_elements(shaped: NodeShapes) -> int | None:
     return None
 
 
-def _at(shapes: tuple[Shape, ...], place: int) -> Shape:
-    if place >= len(shapes):
+def _shape_at(shapes: tuple[Shape, ...], index: int) -> Shape:
+    if index >= len(shapes):
         raise NotKnownError
-    return shapes[place]
+    return shapes[index]
 
 
-def _convolution(shaped: NodeShapes) -> Arithmetic:
-    return Arithmetic(elements(_image(shaped)) * elements(_filter(shaped)[1:]))
+def _count_convolution(shaped: NodeShapes) -> Arithmetic:
+    return Arithmetic(elements(_image_shape(shaped)) * elements(_filter_shape(shaped)[1:]))
 
 
-def _depthwise(shaped: NodeShapes) -> Arithmetic:
-    return Arithmetic(elements(_image(shaped)) * elements(_filter(shaped)[1:3]))
+def _count_depthwise(shaped: NodeShapes) -> Arithmetic:
+    return Arithmetic(elements(_image_shape(shaped)) * elements(_filter_shape(shaped)[1:3]))
 
 
-def _deconvolution(shaped: NodeShapes) -> Arithmetic:
-    """Each element of the input meets the filters of the outputs in its group."""
+def _count_deconvolution(shaped: NodeShapes) -> Arithmetic:
+    """Count a transposed convolution: each input element meets the filters of the outputs in its group."""
     options = shaped.node.attributes
     if not isinstance(options, Convolution):
         raise NotKnownError
     data = of_rank(shaped.input(0), IMAGE)
-    return Arithmetic(elements(data) * elements(_filter(shaped)[1:3]) * options.group_output_channels)
+    return Arithmetic(elements(data) * elements(_filter_shape(shaped)[1:3]) * options.group_output_channels)
 
 
-def _image(shaped: NodeShapes) -> Shape:
+def _image_shape(shaped: NodeShapes) -> Shape:
     of_rank(shaped.input(0), IMAGE)
     return of_rank(shaped.output(), IMAGE)
 
 
-def _filter(shaped: NodeShapes) -> Shape:
+def _filter_shape(shaped: NodeShapes) -> Shape:
     return of_rank(shaped.input(1), IMAGE)
 
 
-def _fully_connected(shaped: NodeShapes) -> Arithmetic:
+def _count_fully_connected(shaped: NodeShapes) -> Arithmetic:
     weight = of_rank(shaped.input(1), MATRIX)
     return Arithmetic(elements(shaped.output()) * weight[0 if shaped.node.flags & TRANSPOSED else 1])
 
 
-def _matrix_product(shaped: NodeShapes) -> Arithmetic:
+def _count_matrix_product(shaped: NodeShapes) -> Arithmetic:
     return Arithmetic(elements(shaped.output()) * at_least(shaped.input(0), MATRIX)[-1])
 
 
-def _attention(shaped: NodeShapes) -> Arithmetic:
-    """Scores, then their softmax with a scale and a mask, then the mean of values that they weigh."""
-    query, key = (at_least(shaped.input(place), MATRIX) for place in (0, 1))
+def _count_attention(shaped: NodeShapes) -> Arithmetic:
+    """Count scores, their softmax with a scale and a mask, and the weighted mean of the values."""
+    query, key = (at_least(shaped.input(index), MATRIX) for index in (0, 1))
     scores = elements(query[:-1]) * key[-2]
     return Arithmetic(scores * query[-1] + elements(shaped.output()) * key[-2], (SOFTMAX + 2) * scores)
 
 
-def _pooling(shaped: NodeShapes) -> Arithmetic:
+def _count_pooling(shaped: NodeShapes) -> Arithmetic:
     options = shaped.node.attributes
     if not isinstance(options, Pooling):
         raise NotKnownError
     return Arithmetic(others=elements(shaped.output()) * options.pooling_height * options.pooling_width)
 
 
-def _mean(shaped: NodeShapes) -> Arithmetic:
+def _count_mean(shaped: NodeShapes) -> Arithmetic:
     return Arithmetic(others=elements(shaped.input(0)))
 
 
-def _clamp(shaped: NodeShapes) -> Arithmetic:
+def _count_clamp(shaped: NodeShapes) -> Arithmetic:
     return Arithmetic(others=activation_operations(shaped.node, shaped.output()))
 
 
-def _each(count: int) -> Callable[[NodeShapes], Arithmetic]:
-    """So many operations for each element of the output."""
+def _per_output_rule(count: int) -> Callable[[NodeShapes], Arithmetic]:
+    """Return the rule of so many operations for each element of the output."""
     return lambda shaped: Arithmetic(others=count * elements(shaped.output()))
 
 
@@ -157,28 +157,28 @@ Unpooling2d Concatenate2 Concatenate3 Concatenate4 Concatenate5
 """.split()
 
 _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {
-    **{kind: _each(operations(_ATEN.get(kind, kind.lower()))) for kind in UNARY | BINARY},
+    **{kind: _per_output_rule(operations(_ATEN.get(kind, kind.lower()))) for kind in UNARY | BINARY},
     **dict.fromkeys(_MOVEMENTS, lambda _: NOTHING),
-    "Conv2d": _convolution,
-    "DepthwiseConv2d": _depthwise,
-    "ConvTranspose2d": _deconvolution,
-    "FullyConnected": _fully_connected,
-    "BatchMatrixMultiply": _matrix_product,
-    "ScaledDotProductAttention": _attention,
-    "AvgPooling2d": _pooling,
-    "MaxPooling2d": _pooling,
-    "ArgMaxPooling2d": _pooling,
-    **dict.fromkeys(("GlobalAvgPooling2d", "StaticSum", "StaticReduceMax", "StaticReduceMin"), _mean),
-    "Softmax": _each(SOFTMAX),
-    "StaticResizeBilinear2D": _each(BILINEAR),
-    "Clamp": _clamp,
+    "Conv2d": _count_convolution,
+    "DepthwiseConv2d": _count_depthwise,
+    "ConvTranspose2d": _count_deconvolution,
+    "FullyConnected": _count_fully_connected,
+    "BatchMatrixMultiply": _count_matrix_product,
+    "ScaledDotProductAttention": _count_attention,
+    "AvgPooling2d": _count_pooling,
+    "MaxPooling2d": _count_pooling,
+    "ArgMaxPooling2d": _count_pooling,
+    **dict.fromkeys(("GlobalAvgPooling2d", "StaticSum", "StaticReduceMax", "StaticReduceMin"), _count_mean),
+    "Softmax": _per_output_rule(SOFTMAX),
+    "StaticResizeBilinear2D": _per_output_rule(BILINEAR),
+    "Clamp": _count_clamp,
 }
 
 
 class GraphTraffic:
-    """The values of a graph with their shapes, and who uses them.
+    """The values of a graph with their shapes, and the nodes that use them.
 
-    ``graph``: of a delegate; ``dims``: real shapes by value; None: those of the file. When given, every value that is
+    ``graph``: of a delegate. ``dims``: real shapes by value; None: those of the file. If given, every value that is
     no constant needs one.
     """
 
@@ -189,19 +189,19 @@ class GraphTraffic:
         self._outputs = set(graph.outputs)
         self._users: dict[int, set[int]] = {}
         for number, node in enumerate(graph.nodes):
-            for each in node.inputs:
-                self._users.setdefault(each, set()).add(number)
+            for value in node.inputs:
+                self._users.setdefault(value, set()).add(number)
 
     def shaped(self, number: int) -> NodeShapes:
-        """A node with its shapes."""
+        """Return a node with its shapes. Raises NotKnownError if there is no such node or shape."""
         if not 0 <= number < len(self._nodes):
             raise NotKnownError
         node = self._nodes[number]
-        return NodeShapes(node, tuple(map(self._shape, node.inputs)), tuple(map(self._shape, node.outputs)))
+        return NodeShapes(node, tuple(map(self._shape_of, node.inputs)), tuple(map(self._shape_of, node.outputs)))
 
     def bytes_of(self, number: int) -> int:
-        """Bytes of a value with its stored scales."""
-        value, shape = self._values.get(number), self._shape(number)
+        """Return the bytes of a value with its stored scales."""
+        value, shape = self._values.get(number), self._shape_of(number)
         if value is None:
             raise NotKnownError
         data = stored_bytes(value.dtype, shape)
@@ -210,20 +210,23 @@ class GraphTraffic:
         return data + value.quantisation.scales * _SCALE_BYTES.get(value.quantisation.kind, 0)
 
     def of(self, numbers: Sequence[int]) -> Cost:
-        """Bytes of one event that computes these nodes: of what is computed or needed elsewhere, and of constants."""
+        """Return the bytes of one event that computes these nodes.
+
+        It reads inputs and constants, and writes outputs that are needed elsewhere.
+        """
         group = {number: self.shaped(number) for number in numbers}
-        made = {value for each in group.values() for value in each.node.outputs}
-        taken = {value for each in group.values() for value in each.node.inputs} - made
+        made = {value for node_shapes in group.values() for value in node_shapes.node.outputs}
+        taken = {value for node_shapes in group.values() for value in node_shapes.node.inputs} - made
         constants = {value for value in taken if self._values[value].is_constant}
         return Cost(
             macs=0,
             flops=0,
-            read_bytes=sum(self._read(value, list(group.values())) for value in taken - constants),
+            read_bytes=sum(self._read_bytes(value, list(group.values())) for value in taken - constants),
             written_bytes=sum(self.bytes_of(value) for value in made if self._needed_outside(value, group)),
             weight_bytes=sum(map(self.bytes_of, constants)),
         )
 
-    def _shape(self, number: int) -> Shape:
+    def _shape_of(self, number: int) -> Shape:
         value = self._values.get(number)
         shape = value.dims if value and (self._dims is None or value.is_constant) else (self._dims or {}).get(number)
         if value is None or shape is None or len(shape) > MOST_DIMENSIONS:
@@ -231,16 +234,16 @@ class GraphTraffic:
         return shape
 
     def _needed_outside(self, value: int, group: Mapping[int, NodeShapes]) -> bool:
-        """What nobody uses is written all the same."""
+        """Return whether a value is needed outside of a group; values that nobody uses are written, too."""
         users = self._users.get(value)
         return not users or value in self._outputs or any(user not in group for user in users)
 
-    def _read(self, number: int, group: Sequence[NodeShapes]) -> int:
-        """Of a tensor, as much as the nodes look at."""
-        parts = [self._part(number, shaped) for shaped in group if number in shaped.node.inputs]
+    def _read_bytes(self, number: int, group: Sequence[NodeShapes]) -> int:
+        """Return the bytes of a tensor that the nodes of a group read."""
+        parts = [self._bytes_read_by_node(number, shaped) for shaped in group if number in shaped.node.inputs]
         return min(sum(parts), self.bytes_of(number))
 
-    def _part(self, number: int, shaped: NodeShapes) -> int:
+    def _bytes_read_by_node(self, number: int, shaped: NodeShapes) -> int:
         seen = window_elements(shaped) if _only_data(number, shaped.node) else None
         return self.bytes_of(number) if seen is None else stored_bytes(self._values[number].dtype, (seen,))
 
@@ -250,7 +253,7 @@ def _only_data(number: int, node: XnnNode) -> bool:
 
 
 def stored_bytes(dtype: NumberType, shape: Shape) -> int:
-    """Bytes of elements; rows of half bytes are filled up to whole ones."""
+    """Return the bytes of elements; rows of half bytes are padded to whole ones."""
     if dtype.bits is None:
         raise NotKnownError
     row = (shape[-1] if shape else 1) * dtype.bits

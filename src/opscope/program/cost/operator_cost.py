@@ -1,8 +1,9 @@
-"""Work and traffic of one operator, as they are kept and added; :mod:`opscope.program.cost.cost` computes them.
+"""Work and traffic of one operator, as they are stored and added; :mod:`opscope.program.cost.cost` computes them.
 
-The convention: an operation of an operator's textbook definition counts as one. That is an addition, a multiplication,
-a division, a comparison, or one value of an elementary function (exp, log, sin, tanh, erf, square root). What a kernel
-really executes for an exponential differs between processors and is not counted. For integers the same holds.
+The convention: an operation of an operator's textbook definition counts as one. That is an addition, a
+multiplication, a division, a comparison, or one value of an elementary function (exp, log, sin, tanh, erf,
+square root). What a kernel really executes for an exponential differs between processors and is not counted.
+Integers count like floating-point numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _LARGEST = 2**63 - 1
 
 
 DELEGATED_OPERATOR_NS = 260.0
-"""What an operator in a delegate costs beside its work, measured with executorch 1.5.1 on x86-64."""
+"""Time that an operator in a delegate costs beside its work, measured with executorch 1.5.1 on x86-64."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -32,22 +33,22 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """The least that must be moved."""
+        """Least number of bytes that must be moved."""
         return self.read_bytes + self.written_bytes + self.weight_bytes
 
     def if_possible(self) -> Cost | None:
-        """It; None for what a damaged file says and no machine holds."""
+        """Return the cost; None if a damaged file states impossible sizes."""
         return self if max(self.macs, self.flops, self.bytes) <= _LARGEST else None
 
-    def __add__(self, other: Cost) -> Cost:
-        """Both, one after the other: a tensor that passes between them is written and read."""
+    def __add__(self, second: Cost) -> Cost:
+        """Return the cost of both, one after the other: a tensor that passes between them is written and read."""
         return Cost(
-            self.macs + other.macs,
-            self.flops + other.flops,
-            self.read_bytes + other.read_bytes,
-            self.written_bytes + other.written_bytes,
-            self.weight_bytes + other.weight_bytes,
-            self.padding_macs + other.padding_macs,
+            self.macs + second.macs,
+            self.flops + second.flops,
+            self.read_bytes + second.read_bytes,
+            self.written_bytes + second.written_bytes,
+            self.weight_bytes + second.weight_bytes,
+            self.padding_macs + second.padding_macs,
         )
 
 
@@ -59,7 +60,7 @@ class Arithmetic(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """All operations; a multiply-accumulate is two."""
+        """Number of all operations; a multiply-accumulate is two."""
         return 2 * self.macs + self.others
 
 
@@ -95,5 +96,5 @@ BILINEAR = 9  # for each element: three interpolations a + t * (b - a)
 
 
 def operations(name: str) -> int:
-    """Operations for each element of an elementwise operator."""
+    """Return the operations for each element of an elementwise operator."""
     return PER_ELEMENT.get(name, 1)

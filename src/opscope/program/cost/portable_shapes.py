@@ -1,9 +1,9 @@
-"""Shapes of what portable ATen operators leave, from those of what they are given: one rule for each operator.
+"""Derive the shapes of what portable ATen operators return from those of their arguments: one rule for each operator.
 
-There is no rule where a shape depends on data, as of what ``nonzero`` leaves.
+There is no rule if a shape depends on data, as that of the result of ``nonzero``.
 
-Positions of arguments are those of ATen's schemas. A rule gives a shape for each output, and raises NotKnownError where
-a shape or an option is unknown or impossible.
+Positions of arguments are those of ATen's schemas. A rule returns a shape for each output, and raises
+NotKnownError if a shape or an option is unknown or impossible.
 """
 
 from __future__ import annotations
@@ -39,103 +39,103 @@ _MASKS = frozenset({"bool", "uint8"})
 
 
 def embedding(indices: int, packed: int = 1) -> Callable[[OperatorCall], tuple[Shape, ...]]:
-    """A row of a table for each index; ``packed`` elements stand in one of the table."""
+    """Return the rule of an embedding, a row of a table for each index; the table packs so many elements into one."""
     return lambda call: ((*call.shape(indices), of_rank(call.shape(0), _MATRIX)[1] * packed),)
 
 
 def cat(call: OperatorCall) -> tuple[Shape, ...]:
-    """One tensor after another; empty ones of one dimension are passed over."""
+    """Return the shape of concatenated tensors; empty tensors of one dimension are skipped."""
     shapes = call.shapes(0)
     return (concatenated(tuple(shape for shape in shapes if shape != (0,)) or shapes, call.number(1)),)
 
 
 def stack(call: OperatorCall) -> tuple[Shape, ...]:
-    """Tensors of one shape along a new dimension."""
+    """Return the shape of tensors of one shape, stacked along a new dimension."""
     shapes = call.shapes(0)
     if len(set(shapes)) != 1:
         raise NotKnownError
-    return (_inserted(shapes[0], call.number(1), len(shapes)),)
+    return (_insert_size(shapes[0], call.number(1), len(shapes)),)
 
 
 def unsqueeze(call: OperatorCall) -> tuple[Shape, ...]:
-    """With a new dimension of size 1."""
-    return (_inserted(call.shape(0), call.number(1), 1),)
+    """Return the shape with a new dimension of size 1."""
+    return (_insert_size(call.shape(0), call.number(1), 1),)
 
 
-def _inserted(data: Shape, axis: int, size: int) -> Shape:
-    place = place_in(axis, len(data) + 1)
-    return (*data[:place], size, *data[place:])
+def _insert_size(data: Shape, axis: int, size: int) -> Shape:
+    axis = place_in(axis, len(data) + 1)
+    return (*data[:axis], size, *data[axis:])
 
 
 def squeeze(call: OperatorCall) -> tuple[Shape, ...]:
-    """Without those of the named dimensions that have size 1."""
+    """Return the shape without those of the named dimensions that have size 1."""
     data = call.shape(0)
     gone = {place_in(axis, len(data)) for axis in call.listed(1)}
-    return (tuple(size for place, size in enumerate(data) if size != 1 or place not in gone),)
+    return (tuple(size for axis, size in enumerate(data) if size != 1 or axis not in gone),)
 
 
 def slice_of(call: OperatorCall) -> tuple[Shape, ...]:
-    """From a start to an end in steps; absent ends are those of the data, negative ones count from behind."""
+    """Return the shape of a slice; absent ends are those of the data, negative ones count from the end."""
     data = call.shape(0)
-    place, step = call.axis(1, data), call.number(4)
+    axis, step = call.axis(1, data), call.number(4)
     if step < 1:
         raise NotKnownError
-    start = _within(call.number(2) if call.has(2) else 0, data[place])
-    end = _within(call.number(3) if call.has(3) else data[place], data[place])
-    return (replaced(data, place, max(0, -((start - end) // step))),)
+    start = _clamp_position(call.number(2) if call.has(2) else 0, data[axis])
+    end = _clamp_position(call.number(3) if call.has(3) else data[axis], data[axis])
+    return (replaced(data, axis, max(0, -((start - end) // step))),)
 
 
-def _within(position: int, length: int) -> int:
+def _clamp_position(position: int, length: int) -> int:
     return min(max(position + length if position < 0 else position, 0), length)
 
 
 def narrow(call: OperatorCall) -> tuple[Shape, ...]:
-    """So many elements of a dimension."""
+    """Return the shape of so many elements of a dimension."""
     data = call.shape(0)
     return (replaced(data, call.axis(1, data), call.number(3)),)
 
 
 def select(call: OperatorCall) -> tuple[Shape, ...]:
-    """One element of a dimension."""
+    """Return the shape of one element of a dimension."""
     data = call.shape(0)
     return (replaced(data, call.axis(1, data)),)
 
 
 def unbind(call: OperatorCall) -> tuple[Shape, ...]:
-    """Each element of a dimension."""
+    """Return the shapes of all elements of a dimension."""
     return select(call) * len(call.outputs)
 
 
 def split(call: OperatorCall) -> tuple[Shape, ...]:
-    """Parts of one size, the last of which is what is left."""
+    """Return the shapes of parts of one size, the last of which has the rest."""
     data, size = call.shape(0), call.number(1)
-    place = call.axis(2, data)
+    axis = call.axis(2, data)
     starts = (number * size for number in range(len(call.outputs)))
-    return tuple(replaced(data, place, min(size, data[place] - start)) for start in starts)
+    return tuple(replaced(data, axis, min(size, data[axis] - start)) for start in starts)
 
 
 def split_with_sizes(call: OperatorCall) -> tuple[Shape, ...]:
-    """Parts of given sizes."""
+    """Return the shapes of parts of given sizes."""
     data = call.shape(0)
-    place = call.axis(2, data)
-    return tuple(replaced(data, place, size) for size in call.numbers(1))
+    axis = call.axis(2, data)
+    return tuple(replaced(data, axis, size) for size in call.numbers(1))
 
 
 def permute(call: OperatorCall) -> tuple[Shape, ...]:
-    """Dimensions in another order."""
+    """Return the shape with its dimensions in another order."""
     return (permuted(call.shape(0), call.numbers(1)),)
 
 
 def transpose(call: OperatorCall) -> tuple[Shape, ...]:
-    """Two dimensions swapped."""
+    """Return the shape with two dimensions swapped."""
     data = call.shape(0)
     first, second = call.axis(1, data), call.axis(2, data)
     swap = {first: second, second: first}
-    return (tuple(data[swap.get(place, place)] for place in range(len(data))),)
+    return (tuple(data[swap.get(axis, axis)] for axis in range(len(data))),)
 
 
 def t(call: OperatorCall) -> tuple[Shape, ...]:
-    """A matrix with its two dimensions swapped; vectors stay."""
+    """Return the shape of a matrix with its two dimensions swapped; vectors keep theirs."""
     data = call.shape(0)
     if len(data) > _MATRIX:
         raise NotKnownError
@@ -143,55 +143,58 @@ def t(call: OperatorCall) -> tuple[Shape, ...]:
 
 
 def view(call: OperatorCall) -> tuple[Shape, ...]:
-    """Another shape with as many elements; a size of -1 is what is left for it."""
+    """Return another shape with as many elements; a size of -1 is computed."""
     return (resolved(call.numbers(1), elements(call.shape(0))),)
 
 
 def expand(call: OperatorCall) -> tuple[Shape, ...]:
-    """Repeated along dimensions of size 1; a size of -1 keeps that of the data."""
-    data, wanted = call.shape(0), call.numbers(1)
-    have = (1,) * (len(at_least(wanted, len(data))) - len(data)) + data
-    return (tuple(old if new < 0 else new for old, new in zip(have, wanted, strict=True)),)
+    """Return the shape repeated along dimensions of size 1; a size of -1 keeps that of the data."""
+    data, requested = call.shape(0), call.numbers(1)
+    have = (1,) * (len(at_least(requested, len(data))) - len(data)) + data
+    return (tuple(old if new < 0 else new for old, new in zip(have, requested, strict=True)),)
 
 
 def repeat(call: OperatorCall) -> tuple[Shape, ...]:
-    """So many times along each dimension."""
+    """Return the shape repeated so many times along each dimension."""
     data, times = call.shape(0), call.numbers(1)
     have = (1,) * (len(at_least(times, len(data))) - len(data)) + data
     return (tuple(size * count for size, count in zip(have, times, strict=True)),)
 
 
 def pad(call: OperatorCall) -> tuple[Shape, ...]:
-    """With more elements before and after; pairs of counts from the last dimension on."""
+    """Return the shape with padding; its pairs of counts begin with the last dimension."""
     data, padding = call.shape(0), call.numbers(1)
     if len(padding) % 2 or len(padding) > 2 * len(data):
         raise NotKnownError
-    more = [sum(padding[place : place + 2]) for place in range(0, len(padding), 2)]
+    more = [sum(padding[axis : axis + 2]) for axis in range(0, len(padding), 2)]
     more += [0] * (len(data) - len(more))
     return (tuple(size + extra for size, extra in zip(data, reversed(more), strict=True)),)
 
 
 def index(call: OperatorCall) -> tuple[Shape, ...]:
-    """Elements by lists of numbers; a mask leaves as many as it has true elements, which is not known."""
-    data, places = call.shape(0), call.places(1)
-    if not places or places[-1] >= len(data):
+    """Return the shape of elements selected by lists of numbers.
+
+    The number of elements that a mask selects is unknown.
+    """
+    data, axes = call.shape(0), call.places(1)
+    if not axes or axes[-1] >= len(data):
         raise NotKnownError
     if any(call.tensor(number).dtype.name in _MASKS for number in call.tensors_at(1)):
         raise NotKnownError
     chosen = broadcast(*call.shapes(1))
-    rest = tuple(size for place, size in enumerate(data) if place not in places)
-    start = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+    rest = tuple(size for axis, size in enumerate(data) if axis not in axes)
+    start = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
     return (rest[:start] + chosen + rest[start:],)
 
 
 def index_select(call: OperatorCall) -> tuple[Shape, ...]:
-    """Elements of a dimension by a list of numbers."""
+    """Return the shape of elements of a dimension that a list of numbers selects."""
     data = call.shape(0)
     return (replaced(data, call.axis(1, data), elements(call.shape(2))),)
 
 
 def arange(call: OperatorCall) -> tuple[Shape, ...]:
-    """Numbers from a start, or 0, to an end in steps; fractions are not followed."""
+    """Return the shape of numbers from a start, or 0, to an end in steps; fractions are not supported."""
     start, end, step = (0, call.number(0), 1)
     if call.overload == "start_out":
         start, end, step = call.number(0), call.number(1), call.number(2)
@@ -207,121 +210,127 @@ _STRIDE, _PADDING, _DILATION, _TRANSPOSED, _ADJUSTMENT, _GROUPS = range(3, 9)
 
 
 def product_of(first: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
-    """A matrix product of argument ``first`` and the one behind it."""
+    """Return the rule of a matrix product of argument ``first`` and the one after it."""
     return lambda call: (product(call.shape(first), call.shape(first + 1)),)
 
 
 def linear(call: OperatorCall) -> tuple[Shape, ...]:
-    """A product with a transposed matrix."""
+    """Return the shape of a product with a transposed matrix."""
     return (product(at_least(call.shape(0), _MATRIX), of_rank(call.shape(1), _MATRIX)[::-1]),)
 
 
 def attention(call: OperatorCall) -> tuple[Shape, ...]:
-    """As the query, with the width of the values."""
+    """Return the shape of an attention: that of the query, with the width of the values."""
     query, value = at_least(call.shape(0), 1), at_least(call.shape(2), 1)
     return ((*query[:-1], value[-1]),)
 
 
 def convolution(call: OperatorCall) -> tuple[Shape, ...]:
-    """With its channels from the filter."""
+    """Return the shape of a convolution, whose channels are those of the filter."""
     data, weight = at_least(call.shape(0), _IMAGE), call.shape(1)
     rank = len(of_rank(weight, len(data))) - 2
     stride, padding, dilation, adjustment = (
         _for_each(call.numbers(position), rank) for position in (_STRIDE, _PADDING, _DILATION, _ADJUSTMENT)
     )
-    windows = _windows(weight[2:], stride, padding, dilation)
+    windows = _make_windows(weight[2:], stride, padding, dilation)
     if call.is_set(_TRANSPOSED):
         sizes = (window.expanded(*pair) for window, *pair in zip(windows, data[2:], adjustment, strict=True))
         return ((data[0], weight[1] * call.number(_GROUPS), *sizes),)
-    return ((data[0], weight[0], *_walked(windows, data[2:])),)
+    return ((data[0], weight[0], *_window_counts(windows, data[2:])),)
 
 
 def pooling(ceil: int, dilation: int | None) -> Callable[[OperatorCall], tuple[Shape, ...]]:
-    """Pooling of images with kernel, stride and padding behind the data; an empty stride is the kernel's size."""
+    """Return the rule of image pooling with kernel, stride and padding after the data.
+
+    An empty stride is the kernel.
+    """
 
     def rule(call: OperatorCall) -> tuple[Shape, ...]:
         data = at_least(call.shape(0), _IMAGE)
         kernel, padding = _for_each(call.numbers(1), 2), _for_each(call.numbers(3), 2)
         stride = _for_each(call.numbers(2) or kernel, 2)
         spread = (1, 1) if dilation is None else _for_each(call.numbers(dilation), 2)
-        windows = _windows(kernel, stride, padding, spread)
-        shape = (*data[:-2], *_walked(windows, data[-2:], ceil=call.is_set(ceil)))
+        windows = _make_windows(kernel, stride, padding, spread)
+        shape = (*data[:-2], *_window_counts(windows, data[-2:], ceil=call.is_set(ceil)))
         return (shape, shape)
 
     return rule
 
 
-def _for_each(given: Shape, rank: int) -> Shape:
-    """A number for each dimension; a single one holds for all."""
-    return of_rank(given * rank if len(given) == 1 else given, rank)
+def _for_each(numbers: Shape, rank: int) -> Shape:
+    """Return a number for each dimension; a single number is used for all."""
+    return of_rank(numbers * rank if len(numbers) == 1 else numbers, rank)
 
 
-def _windows(size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> list[Window]:
+def _make_windows(size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> list[Window]:
     both = (2 * side for side in padding)
     return [Window(*window) for window in zip(size, stride, both, dilation, strict=True)]
 
 
-def _walked(windows: list[Window], data: Shape, *, ceil: bool = False) -> Iterable[int]:
+def _window_counts(windows: list[Window], data: Shape, *, ceil: bool = False) -> Iterable[int]:
     return (window.positions(length, ceil=ceil) for window, length in zip(windows, data, strict=True))
 
 
 def adaptive(call: OperatorCall) -> tuple[Shape, ...]:
-    """Pooling to a given size."""
+    """Return the shape of pooling to a given size."""
     return ((*at_least(call.shape(0), _IMAGE)[:-2], *of_rank(call.numbers(1), 2)),)
 
 
 def layer_norm(call: OperatorCall) -> tuple[Shape, ...]:
-    """The result, and one mean and one deviation for each stretch that was normalised."""
+    """Return the shapes of the result, and of one mean and one deviation for each normalised part."""
     data, normal = call.shape(0), call.numbers(1)
     statistics = at_least(data, len(normal))[: len(data) - len(normal)] + (1,) * len(normal)
     return (data, statistics, statistics)
 
 
 def group_norm(call: OperatorCall) -> tuple[Shape, ...]:
-    """The result, and one mean and one deviation for each group of channels."""
+    """Return the shapes of the result, and of one mean and one deviation for each group of channels."""
     data, statistics = call.shape(0), (call.number(3), call.number(6))
     return (data, statistics, statistics)
 
 
 def reduction(dims: int, keep: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
-    """Given positions of the dimensions to reduce and of whether they stay with size 1; no dimensions are all."""
+    """Return the rule of a reduction, given the positions of its dimensions and of its keep flag.
+
+    Without dimensions, all are reduced.
+    """
 
     def rule(call: OperatorCall) -> tuple[Shape, ...]:
         data = call.shape(0)
         if call.overload in {"all_out", "unary_out", "dtype_out"} or not data:
             return ((), ())
         gone = {place_in(axis, len(data)) for axis in call.listed(dims)} or set(range(len(data)))
-        kept = (1,) if call.is_set(keep) else ()
-        shape = tuple(size for place in range(len(data)) for size in (kept if place in gone else (data[place],)))
+        kept_size = (1,) if call.is_set(keep) else ()
+        shape = tuple(size for axis in range(len(data)) for size in (kept_size if axis in gone else (data[axis],)))
         return (shape, shape)
 
     return rule
 
 
 def prod(call: OperatorCall) -> tuple[Shape, ...]:
-    """A product along one dimension, or of all elements."""
+    """Return the shape of a product along one dimension, or of all elements."""
     return reduction(1, 2)(call) if call.overload == "int_out" else ((),)
 
 
 def topk(call: OperatorCall) -> tuple[Shape, ...]:
-    """The greatest elements along a dimension, and where they stood."""
+    """Return the shapes of the greatest elements along a dimension, and of their indices."""
     data = call.shape(0)
     shape = replaced(data, call.axis(2, data), call.number(1))
     return (shape, shape)
 
 
 def upsample(scales: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
-    """Images of a given size, or larger by given factors."""
+    """Return the rule of images that are resized to a given size, or by given factors."""
 
     def rule(call: OperatorCall) -> tuple[Shape, ...]:
         data = of_rank(call.shape(0), _BATCH)
-        size = call.numbers(1) if call.has(1) else _scaled(call, scales, data[2:])
+        size = call.numbers(1) if call.has(1) else _scale_lengths(call, scales, data[2:])
         return (data[:2] + of_rank(size, 2),)
 
     return rule
 
 
-def _scaled(call: OperatorCall, position: int, lengths: Shape) -> Shape:
+def _scale_lengths(call: OperatorCall, position: int, lengths: Shape) -> Shape:
     factors = call.argument(position)
     if not isinstance(factors, tuple) or len(factors) != len(lengths):
         raise NotKnownError
@@ -332,20 +341,20 @@ def _scaled(call: OperatorCall, position: int, lengths: Shape) -> Shape:
 
 
 def pixel_shuffle(call: OperatorCall) -> tuple[Shape, ...]:
-    """Channels laid out as pixels."""
+    """Return the shape of channels that are laid out as pixels."""
     *leading, channels, height, width = at_least(call.shape(0), _IMAGE)
-    factor = _factor(call)
+    factor = _shuffle_factor(call)
     return ((*leading, channels // factor**2, height * factor, width * factor),)
 
 
 def pixel_unshuffle(call: OperatorCall) -> tuple[Shape, ...]:
-    """Pixels laid out as channels."""
+    """Return the shape of pixels that are laid out as channels."""
     *leading, channels, height, width = at_least(call.shape(0), _IMAGE)
-    factor = _factor(call)
+    factor = _shuffle_factor(call)
     return ((*leading, channels * factor**2, height // factor, width // factor),)
 
 
-def _factor(call: OperatorCall) -> int:
+def _shuffle_factor(call: OperatorCall) -> int:
     factor = call.number(1)
     if factor < 1:
         raise NotKnownError
@@ -353,7 +362,10 @@ def _factor(call: OperatorCall) -> int:
 
 
 def output_shapes(call: OperatorCall) -> tuple[Shape, ...]:
-    """The shapes of the outputs of a call; an operator that leaves fewer tensors has the first of them."""
+    """Return the shapes of the outputs of a call; an operator that returns fewer tensors has the first of them.
+
+    Raises NotKnownError for operators without a rule.
+    """
     rule = _RULES.get(call.operator)
     if rule is not None:
         return rule(call)

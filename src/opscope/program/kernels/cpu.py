@@ -42,7 +42,7 @@ _PARTS_OF_NAMES = (
     ("avx", "AVX"),
     ("sse", "SSE4.1"),
 )
-"""Parts of the names that OpenVINO gives kernels, and the kernels whose rates these have."""
+"""Parts of the names that OpenVINO gives kernels, and the kernels with the same rates."""
 
 
 class Cpu(NamedTuple):
@@ -57,7 +57,7 @@ class Cpu(NamedTuple):
 
     @property
     def has_sme(self) -> bool:
-        """True if the processor has SME, alone or as a part of SME2."""
+        """Return whether the processor has SME, alone or as a part of SME2."""
         return "sme" in self.fields
 
 

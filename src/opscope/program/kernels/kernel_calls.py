@@ -1,4 +1,4 @@
-"""Calls of kernels that a counter counted."""
+"""Counted calls of kernels."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class KernelCalls(msgspec.Struct, frozen=True):
     problem: str | None = None  # why calls cannot be given to operators, as one sentence; null when they can
 
     def totals(self) -> dict[str, int]:
-        """Calls of every kernel that was called, in the order of their names."""
+        """Return the calls of every kernel that was called, in the order of their names."""
         return sum_calls([self.outside, *(operator.calls for operator in self.operators)])
 
     def positions(self) -> dict[int, list[OperatorCalls]]:
-        """Operators of each delegate in the order of their positions."""
-        found: dict[int, list[OperatorCalls]] = {}
+        """Return the operators of each delegate in the order of their positions."""
+        by_delegate: dict[int, list[OperatorCalls]] = {}
         for operator in self.operators:
             if operator.position is not None:
-                found.setdefault(operator.delegate, []).append(operator)
+                by_delegate.setdefault(operator.delegate, []).append(operator)
         return {
-            number: sorted(operator_calls, key=lambda each: each.position or 0)
-            for number, operator_calls in sorted(found.items())
+            number: sorted(operator_calls, key=lambda calls: calls.position or 0)
+            for number, operator_calls in sorted(by_delegate.items())
         }
 
 

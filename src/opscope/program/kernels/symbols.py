@@ -47,7 +47,7 @@ _TILE = re.compile(r"\d+x\d+[a-z0-9]*\Z")
 
 
 class KernelName(msgspec.Struct, frozen=True):
-    """The parts of a microkernel's name; all of them null or empty when the name does not follow the grammar."""
+    """Parts of a microkernel's name; all of them null or empty if the name does not follow the grammar."""
 
     whole: str  # the name as it was written
     parsed: bool  # whether it follows the grammar
@@ -59,20 +59,20 @@ class KernelName(msgspec.Struct, frozen=True):
 
     @property
     def sme2(self) -> bool:
-        """Whether the kernel needs SME2."""
+        """Return whether the kernel needs SME2."""
         return any("sme2" in word for word in self.isa_chain)
 
     @property
     def sme(self) -> bool:
-        """Whether the kernel needs SME or SME2."""
+        """Return whether the kernel needs SME or SME2."""
         return any("sme" in word for word in self.isa_chain)
 
 
 def parse_kernel(name: str) -> KernelName:
-    """The parts of a microkernel's name."""
+    """Parse the name of a microkernel."""
     match = _NAME.match(name) if len(name) <= LONGEST_NAME else None
     words = match["front"].split("_") if match else []
-    types = next((place for place, word in enumerate(words) if not _DTYPE.match(word)), len(words))
+    types = next((index for index, word in enumerate(words) if not _DTYPE.match(word)), len(words))
     if not match or not types or types == len(words):
         return KernelName(name, parsed=False)
     tile, chain = match["tile"], [word for word in match["chain"].split("_") if word]
@@ -113,12 +113,12 @@ class KernelLog(msgspec.Struct, frozen=True):
     evidence: Literal["registration"] = "registration"  # always `registration`
 
     def names(self) -> tuple[str, ...]:
-        """The kernels, each once, in the order of the log."""
+        """Return the kernels, each once, in the order of the log."""
         return tuple(dict.fromkeys(entry.kernel.whole for entry in self.entries))
 
 
 class IsaClass(str, enum.Enum):
-    """The instruction set that a kernel needs, the strongest that its name tells; strongest first."""
+    """The strongest instruction set that a kernel's name states; strongest first."""
 
     SME2 = "sme2"
     SME = "sme"
@@ -149,7 +149,7 @@ _NAMES = {
 
 
 def isa_text(isa: IsaClass) -> str:
-    """An instruction set as engineers write it; extensions of NEON with the word NEON before them."""
+    """Return an instruction set as engineers write it; extensions of NEON follow the word NEON."""
     if isa in _OF_NEON:
         return f"NEON {isa.value}"
     return _NAMES.get(isa, isa.value.upper())
@@ -186,7 +186,7 @@ _NODE_KERNEL = re.compile(
     r"_(?P<types>f32|bf16|f16|f64|[IiUu](?:8|16|32|64)|boolean)\Z"
 )
 _ASKING = ("_get_mr", "_get_nr")
-"""How functions that only tell a kernel's tile end."""
+"""Suffixes of functions that only return a kernel's tile."""
 _TYPE = re.compile(r"(?P<type>bf16|f16|f32|qai8|qsi8|qs8|qau8|qsi4|qsu4|qs4|i32|x8|x16|x32)")
 _FAMILIES = {
     "fp32": re.compile(r"p?f32"),
@@ -199,7 +199,7 @@ _FAMILIES = {
 
 
 class KernelSymbol(msgspec.Struct, frozen=True):
-    """What the name of a kernel tells."""
+    """Facts in the name of a kernel."""
 
     name: str  # of the kernel; assembly under the name of the function that calls it
     library: str  # `KleidiAI` or `XNNPACK`
@@ -216,40 +216,40 @@ class KernelSymbol(msgspec.Struct, frozen=True):
 
     @property
     def packs(self) -> bool:
-        """Whether it only lays data out for another kernel."""
+        """Return whether it only lays out data for another kernel."""
         return "pack" in self.operator
 
 
 def parse_symbol(name: str) -> KernelSymbol | None:
-    """What the name of a kernel tells; None when it is the name of something else."""
+    """Parse the name of a kernel; None if it is the name of something else."""
     if len(name) > LONGEST_NAME:
         return None
     match, node = _KAI.match(name), _NODE_KERNEL.match(name)
     if node:
         isa = isa_of(node["middle"].split("_"))
         return KernelSymbol(name, "OpenVINO", node["operator"], node["types"].lower(), None, isa)
-    return _kleidi(match["rest"]) if match else _xnnpack(name)
+    return _parse_kleidi_symbol(match["rest"]) if match else _parse_xnnpack_symbol(name)
 
 
-def _kleidi(rest: str) -> KernelSymbol | None:
+def _parse_kleidi_symbol(rest: str) -> KernelSymbol | None:
     name = f"kai_run_{rest}"
     product, pack = _MATMUL.match(rest), _PACK.match(rest)
     if product:
         isa = isa_of(product["isa"].split("_"))
-        return KernelSymbol(name, "KleidiAI", "matmul", _types(product["types"]), product["tile"], isa)
+        return KernelSymbol(name, "KleidiAI", "matmul", _join_types(product["types"]), product["tile"], isa)
     if pack:
         words = pack["types"].split("_")
         operator = f"{pack['side']}_{pack['how'] or ''}pack"
-        return KernelSymbol(name, "KleidiAI", operator, _types("_".join(words[:2])), None, isa_of(words))
+        return KernelSymbol(name, "KleidiAI", operator, _join_types("_".join(words[:2])), None, isa_of(words))
     return None
 
 
-def _types(text: str) -> str:
-    found = (_TYPE.match(word) for word in text.split("_"))
-    return "_".join(match["type"] for match in found if match)
+def _join_types(text: str) -> str:
+    matches = (_TYPE.match(word) for word in text.split("_"))
+    return "_".join(match["type"] for match in matches if match)
 
 
-def _xnnpack(name: str) -> KernelSymbol | None:
+def _parse_xnnpack_symbol(name: str) -> KernelSymbol | None:
     kernel = parse_kernel(name)
     if not kernel.parsed or name.endswith(_ASKING):
         return None
@@ -259,10 +259,10 @@ def _xnnpack(name: str) -> KernelSymbol | None:
 
 
 def isa_of(words: Iterable[str]) -> IsaClass:
-    """The strongest class of the words of a name; ``unknown`` when none tells any."""
-    isas = {isa for isa in map(_class, words) if isa}
+    """Return the strongest instruction set that the words of a name state; ``unknown`` if they state none."""
+    isas = {isa for isa in map(_isa_of_word, words) if isa}
     return next((isa for isa in IsaClass if isa in isas), IsaClass.UNKNOWN)
 
 
-def _class(word: str) -> IsaClass | None:
+def _isa_of_word(word: str) -> IsaClass | None:
     return next((isa for isa, form in _CLASSES if form.match(word)), None)

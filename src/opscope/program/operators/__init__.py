@@ -1,1 +1,1 @@
-"""What an operator is: category and kind."""
+"""Category and kind of operators."""

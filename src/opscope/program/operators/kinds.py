@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 
 class Category(str, enum.Enum):
-    """The upper level: what a report splits end-to-end latency into."""
+    """Upper level of the classification: what a report splits end-to-end latency into."""
 
     CONVOLUTION = "Convolution"
     GEMM = "GEMM"
@@ -39,7 +39,7 @@ class Category(str, enum.Enum):
 
 
 class Kind(NamedTuple):
-    """One kind of the lower level, and the names that are of this kind."""
+    """One kind of the lower level, and the names that belong to it."""
 
     name: str  # of the kind
     category: Category  # of the upper level

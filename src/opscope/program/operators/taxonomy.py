@@ -1,7 +1,7 @@
-"""What an operator is: five categories, and finer kinds below them, from its name or from the program's node.
+"""Classify operators: five categories, and finer kinds below them, from an operator's name or the program's node.
 
-Names are looked up whole, never searched for parts, so ``address`` is not an addition and ``padding`` no normalisation.
-The table of names: :mod:`opscope.program.operators.kinds`.
+Names are looked up whole, never searched for parts, so ``address`` is not an addition and ``padding`` no
+normalisation. The table of names: :mod:`opscope.program.operators.kinds`.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ GROUP = "opscope.kinds"
 
 
 def plug_in_kinds() -> tuple[list[Kind], list[str]]:
-    """The kinds of all installed packages, named PACKAGE:KIND, and why some are not there, one sentence each.
+    """Return the kinds of all installed packages, named PACKAGE:KIND, and a sentence for each that is unusable.
 
-    Of two for one name the last counts.
+    Of two kinds for one name the last counts.
     """
     kinds: list[Kind] = []
     problems: list[str] = []
-    for one in plug_ins(GROUP):
-        if one.problem:
-            problems.append(one.problem)
+    for plug_in in plug_ins(GROUP):
+        if plug_in.problem:
+            problems.append(plug_in.problem)
             continue
         try:
-            kinds += _checked(one)
+            kinds += _check_kinds(plug_in)
         except Exception as error:  # noqa: BLE001 - the objects of any package
-            problems.append(one.failed("has no kinds", error))
+            problems.append(plug_in.failed("has no kinds", error))
     return kinds, problems
 
 
-def _checked(one: PlugIn) -> list[Kind]:
-    found = [one.loaded] if isinstance(one.loaded, Kind) else [*one.loaded]
-    for kind in found:
+def _check_kinds(plug_in: PlugIn) -> list[Kind]:
+    kinds = [plug_in.loaded] if isinstance(plug_in.loaded, Kind) else [*plug_in.loaded]
+    for kind in kinds:
         if not isinstance(kind, Kind) or not isinstance(kind.category, Category):
             raise TypeError(f"{kind!r} is not a Kind with a Category")
         if not all(isinstance(text, str) for text in kind._replace(category=Category.OTHER)):
             raise TypeError(f"the names of {kind.name!r} are not text")
-    return [kind._replace(name=f"{one.package}:{kind.name}") for kind in found]
+    return [kind._replace(name=f"{plug_in.package}:{kind.name}") for kind in kinds]
 
 
 __all__ = [
@@ -73,9 +73,9 @@ class OperatorClass(NamedTuple):
 UNKNOWN = OperatorClass(Category.OTHER, "unknown")
 FRAMEWORK = OperatorClass(Category.OTHER, "framework")
 COMPILED_REGION = OperatorClass(Category.OTHER, "compiled region")
-"""A part of the graph that an accelerator runs as a whole: its operators are not visible in a trace."""
+"""A part of the graph that an accelerator runs as a unit: its operators are not visible in a trace."""
 DEVICE_WAIT = OperatorClass(Category.OTHER, "waiting for the device")
-"""Waiting until an accelerator has done what was given to it before, and copying its result."""
+"""Waiting until an accelerator has finished earlier work, and copying its result."""
 
 
 class _Names(NamedTuple):
@@ -96,34 +96,34 @@ _COMMAS = {"xnnpack", "events"}
 """Columns whose names are separated by commas."""
 
 
-def _names(kinds: Sequence[Kind]) -> _Names:
-    return _Names(*(_table(kinds, column, "," if column in _COMMAS else None) for column in _Names._fields))
+def _names_of_kinds(kinds: Sequence[Kind]) -> _Names:
+    return _Names(*(_kinds_by_name(kinds, column, "," if column in _COMMAS else None) for column in _Names._fields))
 
 
-def _table(kinds: Sequence[Kind], column: str, separator: str | None) -> dict[str, Kind]:
+def _kinds_by_name(kinds: Sequence[Kind], column: str, separator: str | None) -> dict[str, Kind]:
     listed = ((name, kind) for kind in kinds for name in getattr(kind, column).split(separator))
     return {" ".join(name.split()): kind for name, kind in listed if name.strip()}
 
 
-_OURS = _names(KINDS)
+_OURS = _names_of_kinds(KINDS)
 
 
 @lru_cache(maxsize=4)
-def _others(_found: tuple[PlugIn, ...]) -> _Names:
-    return _names(plug_in_kinds()[0])
+def _plug_in_names(_installed: tuple[PlugIn, ...]) -> _Names:
+    return _names_of_kinds(plug_in_kinds()[0])
 
 
-def _tables() -> Iterator[_Names]:
-    """Our names, and where none of them fits those of other packages."""
+def _iterate_tables() -> Iterator[_Names]:
+    """Yield opscope's own names, and after them those of other packages."""
     yield _OURS
-    if found := plug_ins(GROUP):
-        yield _others(found)
+    if installed := plug_ins(GROUP):
+        yield _plug_in_names(installed)
 
 
 _DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
 _NUMBER_TYPES = re.compile(r"_asym\d.*\Z", re.DOTALL)
-"""What Cadence's kernels for fixed number types end with: ``quantized_add_asym8sxasym8s_asym8s``."""
+"""Suffix of Cadence's kernels for fixed number types: ``quantized_add_asym8sxasym8s_asym8s``."""
 _NODE = re.compile(r"(?P<node>\w{1,200})[: ]OpId_\d+(?: \(cycles\))?\Z")
 _OVERLOADS = frozenset(
     """
@@ -142,15 +142,15 @@ _UNIT = re.compile(r" \((?:us|cycles|count|bytes)\)\Z")
 
 @lru_cache(maxsize=4096)
 def classify(name: str) -> OperatorClass:
-    """Category and kind of an operator by its recorded name; ``UNKNOWN`` when the name is in no table.
+    """Return category and kind of an operator by its recorded name; ``UNKNOWN`` if the name is in no table.
 
     Accepts XNNPACK's event names (``Convolution (NHWC, F32) IGEMM #3``), ExecuTorch's kernel events
     (``native_call_add.out``), ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``), QNN
     (``aten_add_tensor:OpId_61 (cycles)``), operators of Core ML (``op_12:ios17.conv``), shaders of Vulkan
-    (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, nodes of
-    ONNX Runtime and OpenVINO behind their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
+    (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, nodes
+    of ONNX Runtime and OpenVINO after their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
     """
-    return _class(_kind(names, name) for names in _tables())
+    return _class_of_first_kind(_find_kind(names, name) for names in _iterate_tables())
 
 
 _CPU_PROVIDER = "CPUExecutionProvider"
@@ -159,10 +159,10 @@ _DELEGATE_NODE = re.compile(r"\w*delegate\w*\Z", re.IGNORECASE)
 
 
 def classify_run(name: str, backend: str | None) -> OperatorClass:
-    """Return what an operator is, by its recorded name and by who ran it.
+    """Return what an operator is, by its recorded name and by what ran it.
 
     A node that stands for what a delegate of LiteRT or an execution provider of ONNX Runtime compiled is a compiled
-    region: the provider names such nodes with a number behind a name of its own (``GetCapability`` of providers).
+    region: the provider names such nodes with a number after its own name (``GetCapability`` of providers).
     """
     known = classify(name)
     provider = backend is not None and backend.endswith("ExecutionProvider") and backend != _CPU_PROVIDER
@@ -170,12 +170,12 @@ def classify_run(name: str, backend: str | None) -> OperatorClass:
     return COMPILED_REGION if fused or _DELEGATE_NODE.match(name) else known
 
 
-def _class(kinds: Iterator[Kind | None]) -> OperatorClass:
+def _class_of_first_kind(kinds: Iterator[Kind | None]) -> OperatorClass:
     kind = next(filter(None, kinds), None)
     return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
 
 
-def _kind(names: _Names, name: str) -> Kind | None:
+def _find_kind(names: _Names, name: str) -> Kind | None:
     node = _ONNX_FORM.match(name)
     if node:
         return names.onnx.get(node["operator"]) or names.openvino.get(node["operator"])
@@ -183,8 +183,8 @@ def _kind(names: _Names, name: str) -> Kind | None:
 
 
 def classify_node(kind: str) -> OperatorClass:
-    """Category and kind of a node of an XNNPACK payload; ``UNKNOWN`` for one that is in no table."""
-    return _class(names.nodes.get(kind) for names in _tables())
+    """Return category and kind of a node of an XNNPACK payload; ``UNKNOWN`` for one that is in no table."""
+    return _class_of_first_kind(names.nodes.get(kind) for names in _iterate_tables())
 
 
 def _delegate_kind(names: _Names, name: str) -> Kind | None:
@@ -200,7 +200,7 @@ def _aten_kind(names: _Names, name: str) -> Kind | None:
 
 
 def aten_operator(name: str) -> str:
-    """The operator in a name of ATen, without kernel prefix, namespace, overload and ``_copy``."""
+    """Return the operator in a name of ATen, without kernel prefix, namespace, overload and ``_copy``."""
     text = name.removeprefix("native_call_").rpartition("::")[2]
     for namespace in _NAMESPACES:
         text = text.removeprefix(namespace)
@@ -210,7 +210,7 @@ def aten_operator(name: str) -> str:
 
 
 def _other_kind(names: _Names, name: str) -> Kind | None:
-    """Of events of delegates other than XNNPACK, and of LiteRT's own operators."""
+    """Return the kind of an event of delegates other than XNNPACK, or of LiteRT's own operators."""
     if name in names.tflite:
         return names.tflite[name]
     event = _UNIT.sub("", name)
@@ -227,7 +227,7 @@ def _other_kind(names: _Names, name: str) -> Kind | None:
 
 
 def _exported_kind(names: _Names, node: str) -> Kind | None:
-    """Of a node as the exporter names it: ``aten_add_tensor_3`` is the fourth ``aten.add.Tensor``."""
+    """Return the kind of a node as the exporter names it: ``aten_add_tensor_3`` is the fourth ``aten.add.Tensor``."""
     if not node.startswith("aten_"):
         return None
     words = node.rstrip("0123456789").strip("_").split("_")
@@ -240,14 +240,14 @@ def _exported_kind(names: _Names, node: str) -> Kind | None:
 
 
 def _dispatched_kind(names: _Names, name: str) -> Kind | None:
-    """Of a shader that is recorded with the operator it was called for; what ran counts before what was asked for."""
-    shader, called = _SHADER.search(name), _CALLED.search(name)
+    """Return the kind of a shader that is recorded with the operator it was called for; the shader counts first."""
+    shader, requested_operator = _SHADER.search(name), _CALLED.search(name)
     kind = _shader_kind(names, shader["shader"]) if shader else None
-    return kind or (_aten_kind(names, called["operator"]) if called else None)
+    return kind or (_aten_kind(names, requested_operator["operator"]) if requested_operator else None)
 
 
 def _shader_kind(names: _Names, shader: str) -> Kind | None:
-    """Of a shader by the longest beginning of whole words that is in the table."""
+    """Return the kind of a shader, by the longest sequence of its first words that is in the table."""
     words = shader.split("_")[:_SHADER_WORDS]
     tried = ("_".join(words[:count]) for count in range(len(words), 0, -1))
     return next((names.vulkan[name] for name in tried if name in names.vulkan), None)

@@ -1,1 +1,1 @@
-"""What a delegate takes, and why it leaves an operator out."""
+"""Rules of what a delegate takes, and why it leaves an operator out."""

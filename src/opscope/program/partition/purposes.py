@@ -1,8 +1,8 @@
-"""What programs are for that were not made for XNNPACK: another processor, or training.
+"""Find the purpose of programs that were not made for XNNPACK: another processor, or training.
 
-Names of backends: the files of ``backends`` in executorch 1.5.1 that define a ``BackendDetails``. Operators of Cortex-M
-and Cadence: ``backends/cortex_m/ops/operators.py`` and ``backends/cadence/aot/ops_registrations.py``. Training:
-``exir/emit/_emit_program.py``.
+Names of backends: the files of ``backends`` in executorch 1.5.1 that define a ``BackendDetails``. Operators of
+Cortex-M and Cadence: ``backends/cortex_m/ops/operators.py`` and ``backends/cadence/aot/ops_registrations.py``.
+Training: ``exir/emit/_emit_program.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Whether XNNPACK can run an operator with the SME or SME2 kernels of KleidiAI, by number types and shape.
+"""Decide whether XNNPACK can run an operator with KleidiAI's SME or SME2 kernels, by number types and shape.
 
-Eligible is not used: the CPU must have the extension, and the library must be built with it. The table of rules holds
-for ``TABLE``. Each rule names the place in XNNPACK that decides, and the kernels behind it, as the library of the
-aarch64 wheel exports them. All but those marked ``tried=False`` were tried: a model of one operator was run by that
-library under an emulator with SME2, with SME alone and with neither, and calls of kernels were counted. SME alone and
-SME2 take the same operators. There is no least number of rows: a single one has kernels of its own.
+Eligible is not used: the CPU must have the extension, and the library must be built with it. The table of rules
+holds for ``TABLE``. Each rule names the place in XNNPACK that decides, and the kernels behind it, as the
+library of the aarch64 wheel exports them. All but those marked ``tried=False`` were tried: a model of one
+operator was run by that library under an emulator with SME2, with SME alone and with neither, and calls of
+kernels were counted. SME alone and SME2 take the same operators. There is no least number of rows: a single one
+has its own kernels.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
 
 TABLE = "executorch 1.5.1, XNNPACK 92a7ad50"
-"""The release whose library was read and tried, and the commit of XNNPACK in it."""
+"""Release whose library was read and tried, and its commit of XNNPACK."""
 
 
 class Kernels(NamedTuple):
-    """Kernels of KleidiAI behind a rule, without ``kai_run_matmul_clamp_``; those for one row behind the comma."""
+    """KleidiAI kernels of a rule, without ``kai_run_matmul_clamp_``; those for one row follow the comma."""
 
     sme: str
     sme2: str
 
 
 class SmeRule(NamedTuple):
-    """What holds for one form and its number types."""
+    """Rule for one form of node and its number types."""
 
     form: Form  # of the node
     # of data, weights (or the second factor) and result, each one or several; `*` stands for any
@@ -48,7 +49,7 @@ class SmeRule(NamedTuple):
 
     @property
     def verdict(self) -> SmeSupport:
-        """For all operators of the form with these types."""
+        """Verdict for all operators of the form with these types."""
         if not self.known:
             return SmeSupport.UNKNOWN
         return SmeSupport.ELIGIBLE if self.kernels else SmeSupport.NOT_ELIGIBLE
@@ -178,38 +179,38 @@ _FACTORS = 2
 
 
 class GraphEligibility:
-    """Verdicts on the nodes of one delegate."""
+    """Eligibility of the nodes of one delegate."""
 
     def __init__(self, graph: XnnGraph) -> None:
         self._nodes = graph.nodes
         self._values = graph.by_id()
 
     def of(self, number: int) -> Eligibility | None:
-        """Whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate."""
+        """Return whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate."""
         return eligibility(self._nodes[number], self._values)
 
 
 def eligibility(node: XnnNode, values: Mapping[int, XnnValue]) -> Eligibility | None:
-    """Whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate."""
+    """Return whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate."""
     form = form_of(node)
     if form is None:
         return None
     names = (*node.inputs[:_FACTORS], *node.outputs[:1])
     types = tuple(values[name].dtype.name for name in names if name in values)
     if form is Form.CONVOLUTION and _single_channels(node):
-        return _open(form, types, "unknown whether the library handles it as depthwise")
-    sme_rule = next((rule for rule in RULES if rule.form is form and _fits(rule, types)), None)
+        return _unknown_eligibility(form, types, "unknown whether the library handles it as depthwise")
+    sme_rule = next((rule for rule in RULES if rule.form is form and _has_types(rule, types)), None)
     if sme_rule is None:
-        return _open(form, types, "no known rule for these number types")
+        return _unknown_eligibility(form, types, "no known rule for these number types")
     name = sme_rule.types_name or " x ".join(types[:_FACTORS])
     return Eligibility(sme_rule.verdict, form, name, sme_rule.reason, sme_rule.source, sme_rule.tried, sme_rule.advice)
 
 
 def form_of(node: XnnNode) -> Form | None:
-    """What XNNPACK makes of a node; None for nodes that do not multiply and accumulate.
+    """Return the form that XNNPACK gives a node; None for nodes that do not multiply and accumulate.
 
-    A convolution with a window of one element, without stride, padding or groups, is run as a matrix product. Source:
-    ``src/subgraph/convolution-2d.c``, xnn_define_convolution_2d.
+    A convolution with a window of one element, without stride, padding or groups, is run as a matrix product.
+    Source: ``src/subgraph/convolution-2d.c``, xnn_define_convolution_2d.
     """
     return Form.PRODUCT if is_matrix_product(node) else _FORMS.get(node.kind)
 
@@ -219,12 +220,12 @@ def _single_channels(node: XnnNode) -> bool:
     return isinstance(options, Convolution) and options.group_input_channels == options.group_output_channels == 1
 
 
-def _fits(rule: SmeRule, types: tuple[str, ...]) -> bool:
+def _has_types(rule: SmeRule, types: tuple[str, ...]) -> bool:
     if set(rule.types) == {"*"}:
         return True
     pairs = zip(rule.types, types, strict=False)
     return len(types) == len(rule.types) and all(allowed == "*" or name in allowed.split() for allowed, name in pairs)
 
 
-def _open(form: Form, types: tuple[str, ...], reason: str) -> Eligibility:
+def _unknown_eligibility(form: Form, types: tuple[str, ...], reason: str) -> Eligibility:
     return Eligibility(SmeSupport.UNKNOWN, form, " x ".join(types[:_FACTORS]), reason, None, tried=False)

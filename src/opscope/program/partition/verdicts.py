@@ -1,6 +1,6 @@
-"""What is told of an operator: why it was not delegated and what to do about that, and whether it can run with SME.
+"""Verdicts on an operator: why it was not delegated and what to do about that, and whether it can run with SME.
 
-:mod:`opscope.program.partition.partition_reasons` and :mod:`opscope.program.partition.sme_rules` find it.
+:mod:`opscope.program.partition.partition_reasons` and :mod:`opscope.program.partition.sme_rules` find them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SmeSupport(str, enum.Enum):
 
 
 class Form(str, enum.Enum):
-    """What XNNPACK makes of a node that multiplies and accumulates."""
+    """Form in which XNNPACK runs a node that multiplies and accumulates."""
 
     PRODUCT = "matrix product"
     BATCH_PRODUCT = "batch matrix product"
@@ -54,7 +54,7 @@ class Eligibility(msgspec.Struct, frozen=True):
 
 
 class Cause(str, enum.Enum):
-    """Sorts of reasons."""
+    """Kinds of reasons."""
 
     NO_RULE = "no rule"
     NUMBER_TYPE = "number type"
@@ -136,10 +136,10 @@ _SCALARS = "write Python numbers in the model as floats: an integer becomes an i
 
 
 def advice(operator: str, cause: Cause, evidence: str | None) -> str:
-    """What to do about an operator that no delegate took."""
+    """Return what to do about an operator that no delegate took."""
     if operator.isupper():  # LiteRT's built-in operators; those of ExecuTorch have names of PyTorch
-        found = _OPTIONS_OF_LITERT.get(operator) if cause is Cause.OPTION else None
-        return found or _OF_LITERT.get(cause) or _BY_CAUSE.get(cause, _OF_LITERT[Cause.NOT_KNOWN])
+        option_advice = _OPTIONS_OF_LITERT.get(operator) if cause is Cause.OPTION else None
+        return option_advice or _OF_LITERT.get(cause) or _BY_CAUSE.get(cause, _OF_LITERT[Cause.NOT_KNOWN])
     if cause is Cause.NUMBER_TYPE and (evidence or "").endswith("[]"):
         return _SCALARS
     space, _, name = operator.removeprefix("native_call_").rpartition("::")

@@ -1,8 +1,9 @@
-"""The kernels that XNNPACK gives a processor for products, by number types.
+"""Look up the kernels that XNNPACK gives a processor for products, by number types.
 
 Source: ``src/configs/gemm-config.c``, ``dwconv-config.c`` and ``hardware-config.c`` of XNNPACK 92a7ad50, which
-executorch 1.5.1 contains; for data quantised at run time ``convert_gemm_to_qduint8`` in ``src/subgraph.c``, which takes
-the stronger of two kernels. XNNPACK asks for GFNI beside AMX and AVX-VNNI: all processors with these have it.
+executorch 1.5.1 contains; for data quantised at run time ``convert_gemm_to_qduint8`` in ``src/subgraph.c``,
+which takes the stronger of two kernels. XNNPACK asks for GFNI beside AMX and AVX-VNNI: all processors with
+these have it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _PRODUCTS: Mapping[str, Mapping[tuple[str, str], Sequence[KernelRule]]] = {
         ("quint8", "*"): [_NEON],
     },
 }
-"""Of matrix products and convolutions by the types of data and weights, strongest kernel first; without SME."""
+"""Kernels of matrix products and convolutions by the types of data and weights, the strongest first; without SME."""
 _DEPTHWISE: Mapping[str, Mapping[tuple[str, str], Sequence[KernelRule]]] = {
     "x86_64": {
         ("fp32", "*"): _FP32,

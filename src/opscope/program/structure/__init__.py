@@ -1,1 +1,1 @@
-"""A program as it was written: methods, values, number types, what the exporter recorded."""
+"""A program as it was written: methods, values, number types, and the exporter's record."""

@@ -1,7 +1,8 @@
 """Number types: one table of names and widths, and the codes by which each format refers to them.
 
-Sources: ``schema/scalar_type.fbs`` and ``backends/xnnpack/serialization/runtime_schema.fbs`` of ExecuTorch 1.5.1,
-``torch/_export/serde/schema.py`` of torch 2.13. The code of a type differs between a program and an ETRecord.
+Sources: ``schema/scalar_type.fbs`` and ``backends/xnnpack/serialization/runtime_schema.fbs`` of ExecuTorch
+1.5.1, ``torch/_export/serde/schema.py`` of torch 2.13. The code of a type differs between a program and an
+ETRecord.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class NumberType(msgspec.Struct, frozen=True):
     bits: int | None  # width of one element; None for a type that this version does not know
 
     def bytes_of(self, sizes: Iterable[int]) -> int | None:
-        """Least bytes that a tensor of these sizes takes, packed without gaps; None when the width is unknown."""
+        """Return the least bytes of a tensor of these sizes, packed without gaps; None if the width is unknown."""
         return None if self.bits is None else (math.prod(sizes) * self.bits + 7) // 8
 
 
 def used_bits(types: Iterable[NumberType]) -> frozenset[int]:
-    """Widths with which products are calculated from weights of these types: narrower ones than 8 bits with 8."""
-    return frozenset(max(8, one.bits) for one in types if one.bits)
+    """Return the widths with which products use weights of these types: narrower weights count as 8 bits."""
+    return frozenset(max(8, number_type.bits) for number_type in types if number_type.bits)
 
 
 # Name, bits, and the codes in a program and in XNNPACK. Of XNNPACK's own types, c is one scale per
@@ -75,40 +76,40 @@ _TABLE = [
     )
 ]
 _PROGRAM, _XNNPACK = (
-    {int(codes[place]): NumberType(name, bits) for name, bits, codes in _TABLE if codes[place] != "-"}
-    for place in range(2)
+    {int(codes[column]): NumberType(name, bits) for name, bits, codes in _TABLE if codes[column] != "-"}
+    for column in range(2)
 )
 
 
 def program_type(code: int) -> NumberType:
-    """The number type of a tensor in a .pte."""
-    return _typed(_PROGRAM, code)
+    """Return the number type of a tensor in a .pte."""
+    return _find_type(_PROGRAM, code)
 
 
 def xnnpack_type(code: int) -> NumberType:
-    """The number type of a value in an XNNPACK payload."""
-    return _typed(_XNNPACK, code)
+    """Return the number type of a value in an XNNPACK payload."""
+    return _find_type(_XNNPACK, code)
 
 
-def _typed(known: dict[int, NumberType], code: int) -> NumberType:
+def _find_type(known: dict[int, NumberType], code: int) -> NumberType:
     return known.get(code) or NumberType(f"unknown-{code}", None)
 
 
 _FEWEST_AXES = 3
-"""Batch, channels and at least one place."""
+"""Least number of axes of an image: batch, channels and at least one dimension."""
 
 
-def axes_between(sizes: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
-    """The axes of a tensor in the order in which another one has them; None where no known order fits.
+def axes_between(sizes: Sequence[int], target_sizes: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the axes of a tensor in the order in which another one has them; None if no known order fits.
 
-    Equal sizes are the same order. Otherwise the channels are moved from behind the batch to the end, or the other way
-    round, whichever fits; of the other orders that the sizes would allow nothing is taken for granted. Returns
-    ``axes``, so that axis ``i`` of the other tensor is axis ``axes[i]`` of this one.
+    Equal sizes mean the same order. Otherwise the channels are moved from after the batch to the end, or back,
+    whichever fits; other orders that the sizes would allow are not assumed. Axis ``i`` of the other tensor is axis
+    ``axes[i]`` of this one.
     """
     count = len(sizes)
-    if count != len(other):
+    if count != len(target_sizes):
         return None
     orders = [tuple(range(count))]
     if count >= _FEWEST_AXES:
         orders += [(0, *range(2, count), 1), (0, count - 1, *range(1, count - 1))]
-    return next((axes for axes in orders if [sizes[axis] for axis in axes] == list(other)), None)
+    return next((axes for axes in orders if [sizes[axis] for axis in axes] == list(target_sizes)), None)

@@ -1,7 +1,7 @@
-"""What the exporter knew about a model: operators of its graph, the modules and source lines that caused them.
+"""What the exporter recorded about a model: operators of its graph, and the modules and source lines that caused them.
 
-Names and numbers lead from a delegate's node or from an instruction, by debug handle, to these operators. Handles start
-anew in each method.
+Debug handles lead from a delegate's node or from an instruction to these operators. Handles start anew in each
+method.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class EdgeGraph(msgspec.Struct, frozen=True):
     sizes: Mapping[str, tuple[int | str, ...]]
 
     def by_handle(self) -> dict[int, tuple[EdgeNode, ...]]:
-        """The operators of each debug handle, in the order of the graph. One handle covers what one call became."""
-        found: dict[int, list[EdgeNode]] = {}
+        """Return the operators of each debug handle, in graph order. One handle covers what one call became."""
+        nodes_by_handle: dict[int, list[EdgeNode]] = {}
         for node in self.nodes:
             for handle in node.handles:
-                found.setdefault(handle, []).append(node)
-        return {handle: tuple(nodes) for handle, nodes in found.items()}
+                nodes_by_handle.setdefault(handle, []).append(node)
+        return {handle: tuple(nodes) for handle, nodes in nodes_by_handle.items()}
 
 
 class EtRecord(msgspec.Struct, frozen=True):

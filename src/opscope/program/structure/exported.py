@@ -1,4 +1,4 @@
-"""What an export says about the methods of its program, which callers can name: part of ``opscope.export/1``."""
+"""What an export states about the methods of its program, which callers can name: part of ``opscope.export/1``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ExportedMethod(msgspec.Struct, frozen=True):
 class Signature(NamedTuple):
     """A function of a program that can be called.
 
-    Its tensors have the names that it gives them. A size that is not known is 1, and the tensor then of any sizes.
+    Its tensors have the names that it gives them. An unknown size is 1, and the tensor then of any sizes.
     """
 
     name: str  # by which it is called

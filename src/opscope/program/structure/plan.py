@@ -1,7 +1,7 @@
 """What a program will do: its methods, their instructions, and the delegates they call.
 
-:class:`Executable` is the whole program with its values, arguments and places in the file. It is a value;
-``opscope.runtimes.executorch.pte`` makes it.
+:class:`Executable` is the whole program with its values, arguments and positions in the file. It is a value;
+``opscope.runtimes.executorch.pte`` reads it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
 
     @property
     def constant(self) -> bool:
-        """It has data and no planned memory. With both it is a state that starts from these data."""
+        """Return whether it has data and no planned memory. With both it is a state that starts from these data."""
         return not self.planned and (self.data_buffer > 0 or self.external)
 
     @property
@@ -139,21 +139,24 @@ class MethodPlan(msgspec.Struct, frozen=True):
     planned_buffers: tuple[int, ...]  # bytes of each buffer of planned memory; number 0 is reserved
 
     def called(self, step: PlannedStep) -> str:
-        """Operator with overload or identifier of the delegate that a step calls; empty for control flow."""
+        """Return the operator with overload, or the identifier of the delegate, that a step calls.
+
+        Empty for control flow.
+        """
         if step.kind is InstructionKind.KERNEL:
             return self.operators[step.target]
         return self.delegates[step.target].id if step.kind is InstructionKind.DELEGATE else ""
 
     def callers(self) -> dict[int, tuple[int, ...]]:
-        """For each delegate that is called, the numbers of the instructions of the first chain that call it."""
-        found: dict[int, list[int]] = {}
+        """Return, by delegate that is called, the numbers of the instructions of the first chain that call it."""
+        instructions: dict[int, list[int]] = {}
         for number, step in enumerate(self.chains[0].steps if self.chains else ()):
             if step.kind is InstructionKind.DELEGATE:
-                found.setdefault(step.target, []).append(number)
-        return {delegate: tuple(numbers) for delegate, numbers in found.items()}
+                instructions.setdefault(step.target, []).append(number)
+        return {delegate: tuple(numbers) for delegate, numbers in instructions.items()}
 
     def tensors(self, step: PlannedStep) -> tuple[int, ...]:
-        """Numbers of the tensors that a step is given, also through lists, each once, in the order of arguments.
+        """Return the numbers of the tensors that a step gets, also through lists, each once, in the order of arguments.
 
         Empty for a plan that was kept without its values.
         """
@@ -176,10 +179,10 @@ class Executable(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> list[MethodPlan]:
-        """Methods that run anything; programs of language models have others, which only state a number."""
+        """The methods that run anything; programs of language models have others, which only state a number."""
         return [plan for plan in self.plans if any(chain.steps for chain in plan.chains)]
 
     def backends(self) -> list[str]:
-        """Identifiers of the delegates that are called, each once."""
-        called = (plan.delegates[number].id for plan in self.plans for number in plan.callers())
-        return list(dict.fromkeys(called))
+        """Return the identifiers of the delegates that are called, each once."""
+        identifiers = (plan.delegates[number].id for plan in self.plans for number in plan.callers())
+        return list(dict.fromkeys(identifiers))

@@ -1,1 +1,1 @@
-"""Graphs of XNNPACK, shared by all runtimes that delegate to it: nodes, rewrites, the events they give."""
+"""Graphs of XNNPACK, shared by all runtimes that delegate to it: nodes, rewrites, and events."""

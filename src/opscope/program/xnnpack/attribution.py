@@ -1,8 +1,9 @@
-"""Which nodes of an XNNPACK graph an event computed.
+"""Find which nodes of an XNNPACK graph an event computed.
 
-XNNPACK's events carry no number of a node, and the library splits, merges, drops, inserts and reorders nodes before it
-runs them. So what it does is replayed for a few instruction sets, and a replay counts only when it predicts every event
-of the call, in order. Else the events are aligned with the nodes by kind, which says less and says so.
+XNNPACK's events carry no number of a node, and the library splits, merges, drops, inserts and reorders nodes
+before it runs them. So these rewrites are replayed for a few instruction sets, and a replay counts only if it
+predicts every event of the call, in order. Otherwise the events are aligned with the nodes by kind, which is
+less certain and reported as such.
 
 Source of what XNNPACK calls its operators in events: ``xnn_operator_type_to_string`` of the XNNPACK (2026) in
 ExecuTorch 1.5.1, and the names that its runtime puts on profiling events: operator, layout and number types in
@@ -90,7 +91,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "Tanh": ("TanH",),
     "Unpooling2d": ("Unpooling",),
 }
-"""Names by which an event of a node kind may go, the present one first."""
+"""Names that an event of a node kind may have, the current one first."""
 
 _FORM = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<tags>[^)#]*)\).*| #\d+)?\s*\Z", re.DOTALL)
 _FLOATS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
@@ -108,13 +109,13 @@ _SPARSE_END = re.compile(r"\) SPMM(?: #\d+)?\s*\Z")
 
 
 def is_sparse_product(name: str) -> bool:
-    """Whether an event is of a kernel for sparse weights, by its name as recorded."""
+    """Return whether an event is of a kernel for sparse weights, by its recorded name."""
     return _SPARSE_END.search(name) is not None
 
 
 @lru_cache(maxsize=4096)
 def event_name(name: str) -> EventName:
-    """The parts of a name as recorded; of a name in no known form everything is the operator."""
+    """Parse a recorded name; of a name in an unknown form everything is the operator."""
     form = _FORM.match(name)
     if form is None:
         return EventName(folded(name), None, frozenset())
@@ -134,7 +135,7 @@ _FOLDED = {kind: frozenset(map(folded, names)) for kind, names in OPERATORS.item
 
 
 def can_be(kind: str, operator: str) -> bool:
-    """Whether an event of this folded operator can come from a node of this kind."""
+    """Return whether an event of this folded operator can come from a node of this kind."""
     return operator in _FOLDED.get(kind, ())
 
 
@@ -146,21 +147,25 @@ _CLAMP, _CONVERT, _TABLE_NAME = folded("Clamp"), folded("Convert"), folded("Inva
 
 
 def align(graph: XnnGraph, events: Sequence[EventName]) -> tuple[list[tuple[int, ...]], str | None]:
-    """The nodes that each event may belong to, ascending, over all alignments of least cost, and what does not fit."""
+    """Align events with nodes at the least total cost.
+
+    Returns the nodes that each event may belong to, ascending, over all alignments of least cost, and what does not
+    fit.
+    """
     costs = _Costs.of(graph, events)
     # Least cost of the nodes and events from a place on; shape (nodes + 1, events + 1)
     turned = _Costs(costs.pair[::-1, ::-1], costs.drop[::-1], costs.extra[::-1, ::-1])
-    ahead, behind = _ahead(costs), _ahead(turned)[::-1, ::-1]
+    ahead, behind = _prefix_costs(costs), _prefix_costs(turned)[::-1, ::-1]
     best = int(ahead[-1, -1])
-    pairs = _on_best(ahead[:-1, :-1] + costs.pair + behind[1:, 1:], best)
-    extras = _on_best(ahead[:, :-1] + costs.extra + behind[:, 1:], best)
-    drops = _on_best(ahead[:-1, :] + costs.drop[:, None] + behind[1:, :], best)
-    candidates = [_candidates(pairs[:, event], extras[:, event]) for event in range(len(events))]
-    return candidates, _doubt(graph, costs, drops, extras)
+    pairs = _is_on_best_path(ahead[:-1, :-1] + costs.pair + behind[1:, 1:], best)
+    extras = _is_on_best_path(ahead[:, :-1] + costs.extra + behind[:, 1:], best)
+    drops = _is_on_best_path(ahead[:-1, :] + costs.drop[:, None] + behind[1:, :], best)
+    candidates = [_candidate_nodes(pairs[:, event], extras[:, event]) for event in range(len(events))]
+    return candidates, _find_doubt(graph, costs, drops, extras)
 
 
 class _Costs(NamedTuple):
-    """What each step costs."""
+    """Costs of the steps of an alignment."""
 
     pair: Costs  # of giving an event to a node; shape (nodes, events)
     drop: Costs  # of leaving a node without an event; shape (nodes,)
@@ -169,7 +174,7 @@ class _Costs(NamedTuple):
     @classmethod
     def of(cls, graph: XnnGraph, events: Sequence[EventName]) -> _Costs:
         bits = {value.id: value.dtype.bits for value in graph.values}
-        pair = np.array([[_pair(node, event, bits) for event in events] for node in graph.nodes], np.int64)
+        pair = np.array([[_pair_cost(node, event, bits) for event in events] for node in graph.nodes], np.int64)
         drop = np.array([_DROP if node.kind in _DROPPED else _MISS for node in graph.nodes], np.int64)
         extra = np.full((len(graph.nodes) + 1, len(events)), _EXTRA, np.int64)
         clamps = np.array([event.operator == _CLAMP for event in events], bool)
@@ -178,7 +183,7 @@ class _Costs(NamedTuple):
         return cls(pair.reshape(len(graph.nodes), len(events)), drop, extra)
 
 
-def _pair(node: XnnNode, event: EventName, bits: dict[int, int | None]) -> int:
+def _pair_cost(node: XnnNode, event: EventName, bits: dict[int, int | None]) -> int:
     if event.operator == _TABLE_NAME:
         return _TABLE if node.kind in UNARY else _NEVER
     if not any(can_be(kind, event.operator) for kind in possible_kinds(node)):
@@ -188,7 +193,7 @@ def _pair(node: XnnNode, event: EventName, bits: dict[int, int | None]) -> int:
 
 
 def possible_kinds(node: XnnNode) -> list[str]:
-    """Kinds that a node may become by definition alone."""
+    """Return the kinds that a node may become by definition alone."""
     if node.kind.startswith("Concatenate"):
         return ["Concatenate"]
     if is_matrix_product(node):
@@ -199,39 +204,39 @@ def possible_kinds(node: XnnNode) -> list[str]:
 
 
 def _is_bounded(node: XnnNode) -> bool:
-    """Whether the node's activation is an operator of its own."""
+    """Return whether the node's activation runs as a separate operator."""
     bounds = (node.output_min, node.output_max)
     bounded = any(bound is not None and abs(bound) != float("inf") for bound in bounds)
     return bounded and node.kind in SEPARATE_ACTIVATION
 
 
-def _ahead(costs: _Costs) -> Costs:
-    """Least cost of the first nodes and events; shape (nodes + 1, events + 1)."""
+def _prefix_costs(costs: _Costs) -> Costs:
+    """Return the least cost of aligning the first nodes and events; shape (nodes + 1, events + 1)."""
     nodes, events = costs.pair.shape
-    found = np.full((nodes + 1, events + 1), _NEVER, np.int64)
-    found[0, 0] = 0
+    least_cost = np.full((nodes + 1, events + 1), _NEVER, np.int64)
+    least_cost[0, 0] = 0
     for node in range(nodes + 1):
-        row = found[node]
+        row = least_cost[node]
         if node:
-            row[:] = np.minimum(row, found[node - 1] + costs.drop[node - 1])
-            row[1:] = np.minimum(row[1:], found[node - 1, :-1] + costs.pair[node - 1])
+            row[:] = np.minimum(row, least_cost[node - 1] + costs.drop[node - 1])
+            row[1:] = np.minimum(row[1:], least_cost[node - 1, :-1] + costs.pair[node - 1])
         passed = np.concatenate([[0], np.cumsum(costs.extra[node])])
         row[:] = np.minimum.accumulate(row - passed) + passed
-    return found
+    return least_cost
 
 
-def _on_best(cost: Costs, best: int) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = cost == best
-    return found
+def _is_on_best_path(cost: Costs, best: int) -> NDArray[np.bool_]:
+    is_best: NDArray[np.bool_] = cost == best
+    return is_best
 
 
-def _candidates(paired: NDArray[np.bool_], extra: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Nodes that an event may belong to; one that is extra belongs to the node before it."""
+def _candidate_nodes(paired: NDArray[np.bool_], extra: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the nodes that an event may belong to; an extra event belongs to the node before it."""
     before = {max(0, number - 1) for number in np.flatnonzero(extra).tolist()}
     return tuple(sorted(before.union(np.flatnonzero(paired).tolist())))
 
 
-def _doubt(graph: XnnGraph, costs: _Costs, drops: NDArray[np.bool_], extras: NDArray[np.bool_]) -> str | None:
+def _find_doubt(graph: XnnGraph, costs: _Costs, drops: NDArray[np.bool_], extras: NDArray[np.bool_]) -> str | None:
     missing = [node.kind for node, dropped in zip(graph.nodes, np.any(drops, axis=1), strict=True) if dropped]
     computing = [kind for kind in missing if kind not in _DROPPED]
     if computing:
@@ -275,21 +280,23 @@ class PredictedEvent(msgspec.Struct, frozen=True):
 
 
 def match_events(graph: XnnGraph, names: Sequence[str], *, rewrites: bool = True) -> DelegateMatch:
-    """Attribute the events of one call of a delegate."""
-    problem = _unreadable(graph)
+    """Attribute the events of one call of a delegate: by replay if possible, else by alignment."""
+    problem = _find_unreadable(graph)
     if problem:
-        return _unknown(names, problem)
+        return _no_match(names, problem)
     if rewrites:
-        for profile, lacks in _profiles(graph, names):
+        for profile, lacks in _instruction_set_profiles(graph, names):
             work = replay(graph, lacks)
-            if _predicts(work, names):
-                return DelegateMatch(tuple(_exact(graph, node) for node in work.nodes), profile, None)
-    return _aligned(graph, names, "no replay of XNNPACK's rewrites predicts these events" if rewrites else "no replay")
+            if _predicts_all(work, names):
+                return DelegateMatch(tuple(_exact_match(graph, node) for node in work.nodes), profile, None)
+    return _match_by_alignment(
+        graph, names, "no replay of XNNPACK's rewrites predicts these events" if rewrites else "no replay"
+    )
 
 
 def predict_events(graph: XnnGraph) -> tuple[PredictedEvent, ...]:
-    """The events that XNNPACK records where it has a kernel for every number type; empty for unreadable payloads."""
-    if _unreadable(graph):
+    """Return the events that XNNPACK records if it has kernels for every number type; empty for unreadable payloads."""
+    if _find_unreadable(graph):
         return ()
     return tuple(
         PredictedEvent(
@@ -304,15 +311,15 @@ def predict_events(graph: XnnGraph) -> tuple[PredictedEvent, ...]:
 
 
 def main_node(graph: XnnGraph, nodes: Sequence[int]) -> int:
-    """The node that the work is in: the last one that computes, or the last that bounds or moves."""
+    """Return the node that the work is in: the last one that computes, else the last that bounds or moves."""
     return max(set(nodes), key=lambda number: (_WEIGHT.get(graph.nodes[number].kind, 3), number))
 
 
 _WEIGHT = {"Convert": 0, "Copy": 0, "StaticReshape": 0, "StaticConstantPad": 1, "StaticTranspose": 1, "Clamp": 2}
 
 
-def _unreadable(graph: XnnGraph) -> str | None:
-    """Why a graph cannot be followed."""
+def _find_unreadable(graph: XnnGraph) -> str | None:
+    """Return why a graph cannot be followed; None if it can."""
     if graph.unknown_values or any(node.kind not in _KNOWN for node in graph.nodes):
         return "the payload has node or value kinds newer than this opscope"
     known = graph.by_id()
@@ -328,8 +335,8 @@ _PRODUCTS = frozenset("FullyConnected BatchMatrixMultiply Conv2d ConvTranspose2d
 _LEAST_INPUTS = dict.fromkeys(BINARY | _PRODUCTS, 2)
 
 
-def _profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lacks | None]]:
-    """What instruction sets lack, the likely ones first; only graphs with half precision differ.
+def _instruction_set_profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lacks | None]]:
+    """Yield what instruction sets lack, the likely ones first; only graphs with half precision differ.
 
     Source: ``GetOpActionFp16`` in ``src/subgraph/rewrites/cvt_to_fp32.cc`` of XNNPACK (2026), and the conditions in
     ``src/configs``. Products that quantise their left side themselves need packed kernels of half precision.
@@ -338,15 +345,15 @@ def _profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lack
         yield "native", None
         return
     for profile, kinds in _HALF.items():
-        yield profile, _lacking(kinds, packed=True)
-    yield "fp16 on Arm with SME2", _lacking(_NEVER_HALF, packed=False)
+        yield profile, _lacks_kinds(kinds, packed=True)
+    yield "fp16 on Arm with SME2", _lacks_kinds(_NEVER_HALF, packed=False)
     yield "no fp16", lambda node: node.kind not in _ALWAYS_HALF
     seen = [event_name(name) for name in names]
     single = frozenset(kind for kind in OPERATORS if _only_single(kind, seen))
-    yield f"no fp16 for {', '.join(sorted(single))}", _lacking(single, packed=True)
+    yield f"no fp16 for {', '.join(sorted(single))}", _lacks_kinds(single, packed=True)
 
 
-def _lacking(kinds: frozenset[str], *, packed: bool) -> Lacks:
+def _lacks_kinds(kinds: frozenset[str], *, packed: bool) -> Lacks:
     return lambda node: node.kind in kinds or (packed and node.packed)
 
 
@@ -369,46 +376,49 @@ _CLAMPS = frozenset({"Clamp", "Minimum", "Maximum"})
 
 
 def _only_single(kind: str, seen: Sequence[EventName]) -> bool:
-    """Whether every event of a kind says that it ran in fp32."""
+    """Return whether every event of a kind states that it ran in fp32."""
     floats = [name.floats for name in seen if can_be(kind, name.operator)]
     return bool(floats) and all(types == {"fp32"} for types in floats)
 
 
-def _predicts(work: Subgraph, names: Sequence[str]) -> bool:
+def _predicts_all(work: Subgraph, names: Sequence[str]) -> bool:
     if len(work.nodes) != len(names):
         return False
-    return all(_fits(work, node, event_name(name)) for node, name in zip(work.nodes, names, strict=True))
+    return all(_can_come_from(work, node, event_name(name)) for node, name in zip(work.nodes, names, strict=True))
 
 
-def _fits(work: Subgraph, node: Node, name: EventName) -> bool:
-    """Whether an event can come from a node: by its operator, and by the types of what the node reads and writes."""
+def _can_come_from(work: Subgraph, node: Node, name: EventName) -> bool:
+    """Return whether an event can come from a node, by operator and number types."""
     if not can_be(node.kind, name.operator):
         return False
     types = {work.values[value].dtype for value in (*node.inputs, *node.outputs)}
     return name.width in {None, work.values[node.outputs[0]].bits} and name.floats <= types
 
 
-def _exact(graph: XnnGraph, node: Node) -> EventNodes:
+def _exact_match(graph: XnnGraph, node: Node) -> EventNodes:
     nodes = tuple(sorted(set(node.sources)))
     return EventNodes(nodes, main_node(graph, nodes), Attribution.EXACT, (), node.inserted, node.activation)
 
 
-def _aligned(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMatch:
+def _match_by_alignment(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMatch:
     events = [event_name(name) for name in names]
-    strange = _strange(graph, events)
+    strange = _find_inexplicable(graph, events)
     if strange:
-        return _unknown(names, f"{problem}, and {strange}", foreign=True)
+        return _no_match(names, f"{problem}, and {strange}", foreign=True)
     if (len(graph.nodes) + 1) * (len(events) + 1) > _MOST_CELLS:
-        return _unknown(names, f"{problem}, and there are too many events to align")
+        return _no_match(names, f"{problem}, and there are too many events to align")
     candidates, doubt = align(graph, events)
     if doubt:
-        return _unknown(names, f"{problem}, and events do not match the nodes: {doubt}")
+        return _no_match(names, f"{problem}, and events do not match the nodes: {doubt}")
     rows = zip(candidates, events, strict=True)
-    return DelegateMatch(tuple(_candidate(graph, found, event) for found, event in rows), None, problem)
+    return DelegateMatch(tuple(_aligned_event(graph, numbers, event) for numbers, event in rows), None, problem)
 
 
-def _strange(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
-    """What no rewrite can explain: convolutions and products are never added or joined, others never invented."""
+def _find_inexplicable(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
+    """Return what no rewrite can explain; None if there is nothing.
+
+    Convolutions and products are never added or joined, and other kinds never invented.
+    """
     products = sum(1 for node in graph.nodes if node.kind in _PRODUCTS)
     if products != sum(1 for event in events if event.operator in _PRODUCT_NAMES):
         return "the number of convolutions and matrix products differs"
@@ -418,12 +428,12 @@ def _strange(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
     return None if invented is None else f"no node can be {invented!r}"
 
 
-def _candidate(graph: XnnGraph, found: tuple[int, ...], name: EventName) -> EventNodes:
-    if len(found) == 1:
-        limits = name.operator == folded("Clamp") and graph.nodes[found[0]].kind not in _CLAMPS
-        return EventNodes(found, found[0], Attribution.ALIGNED, activation=limits)
-    return EventNodes((), None, Attribution.AMBIGUOUS, found)
+def _aligned_event(graph: XnnGraph, numbers: tuple[int, ...], name: EventName) -> EventNodes:
+    if len(numbers) == 1:
+        limits = name.operator == folded("Clamp") and graph.nodes[numbers[0]].kind not in _CLAMPS
+        return EventNodes(numbers, numbers[0], Attribution.ALIGNED, activation=limits)
+    return EventNodes((), None, Attribution.AMBIGUOUS, numbers)
 
 
-def _unknown(names: Sequence[str], problem: str, *, foreign: bool = False) -> DelegateMatch:
+def _no_match(names: Sequence[str], problem: str, *, foreign: bool = False) -> DelegateMatch:
     return DelegateMatch((EventNodes((), None, Attribution.NAME),) * len(names), None, problem, foreign)

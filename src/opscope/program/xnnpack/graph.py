@@ -1,7 +1,7 @@
 """The graph that XNNPACK is given: values and nodes of a delegate's payload.
 
-Node types have the names of the schema without their prefix: ``Conv2d`` is ``XNNConv2d`` there. Attributes have the
-names of the schema's fields. Dimensions of images are in the order N, H, W, C.
+Node types have the names of the schema without their prefix: ``Conv2d`` is ``XNNConv2d`` there. Attributes have
+the names of the schema's fields. Dimensions of images are in the order N, H, W, C.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class XnnValue(msgspec.Struct, frozen=True):
 
     @property
     def is_constant(self) -> bool:
-        """It is a weight, a bias or another number that is stored with the model."""
+        """Return whether it is a weight, a bias or another number that is stored with the model."""
         return self.constant > 0
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of its elements, scales not counted; None when their width is unknown."""
+        """Bytes of its elements without scales; None if their width is unknown."""
         return self.dtype.bytes_of(self.dims)
 
 
@@ -164,20 +164,20 @@ class XnnGraph(msgspec.Struct, frozen=True):
     unknown_values: int  # number of values of a kind newer than this version, which are left out
 
     def arguments(self) -> tuple[int, ...]:
-        """Values in the order of a call's arguments: what the caller sets, then what it gets, by their places.
+        """Return values in the order of a call's arguments: what the caller sets, then what it gets.
 
         Source: ``backends/xnnpack/runtime/XNNExecutor.cpp`` of ExecuTorch 1.5.1, which sorts both.
         """
-        place = {value.id: value.external_id for value in self.values}
+        positions = {value.id: value.external_id for value in self.values}
 
         def order(name: int) -> tuple[bool, int]:
-            known = place.get(name)
+            known = positions.get(name)
             return known is None, known or 0
 
         return (*sorted(self.inputs, key=order), *sorted(self.outputs, key=order))
 
     def by_id(self) -> dict[int, XnnValue]:
-        """The values by the number that nodes use."""
+        """Return the values by the number that nodes use."""
         return {value.id: value for value in self.values}
 
 

@@ -1,8 +1,9 @@
-"""What XNNPACK does to a graph before it runs: nodes are fused, split, dropped and inserted.
+"""Replay what XNNPACK does to a graph before it runs: nodes are fused, split, dropped and inserted.
 
-Each function is one pass of ``xnn_subgraph_optimize`` in ``src/subgraph.c`` of XNNPACK (2026), in the order in which
-:func:`replay` calls them; the last one is ``FallbackToFp32`` in ``src/subgraph/rewrites/cvt_to_fp32.cc``. The passes
-follow the library step by step, also where that looks arbitrary, since the order of events depends on it.
+Each function is one pass of ``xnn_subgraph_optimize`` in ``src/subgraph.c`` of XNNPACK (2026), in the order in
+which :func:`replay` calls them; the last one is ``FallbackToFp32`` in ``src/subgraph/rewrites/cvt_to_fp32.cc``.
+The passes follow the library step by step, also where that looks arbitrary, since the order of events depends
+on it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CLAMPS_ITSELF = frozenset("AvgPooling2d Conv2d ConvTranspose2d DepthwiseConv2d 
 _MOVES = frozenset({"StaticReshape", "StaticTranspose", CONCATENATE, "Copy", "StaticSlice", "StaticConstantPad"})
 _PRODUCTS = frozenset({"FullyConnected", "BatchMatrixMultiply"})
 _OF_SQUARES = {"GlobalAvgPooling2d": MEAN_SQUARED, "StaticSum": SUM_SQUARED}
-"""Means and sums, and what computes those of squares."""
+"""Kinds of means and sums, and the kinds that compute those of squares."""
 _IMAGE = 4
 _LONGEST_TABLE = 10  # XNN_MAX_UNARY_FUSION_NODES
 _BYTE = 8
@@ -44,7 +45,7 @@ _MOST_ROUNDS = 100  # the library has no limit; a damaged graph must not hold up
 
 
 def replay(graph: XnnGraph, lacks_half: Lacks | None = None) -> Subgraph:
-    """The graph that runs, its nodes in the order in which they run."""
+    """Return the graph that runs, its nodes in the order in which they run."""
     work = Subgraph.of(graph)
     work.clean()
     fuse_pads_and_copies(work)
@@ -69,7 +70,7 @@ def fuse_pads_and_copies(work: Subgraph) -> None:
         first, second = work.nodes[value.producer], work.nodes[value.first_consumer]
         if not (first.alive and second.alive):
             continue
-        if _pads_for(first, second, value):
+        if _can_pad_itself(first, second, value):
             second.inputs[0] = first.inputs[0]
             _inherit_reader(work, first.inputs[0], value)
             second.absorb(first)
@@ -77,8 +78,8 @@ def fuse_pads_and_copies(work: Subgraph) -> None:
             _fuse_copy(work, name, first, second)
 
 
-def _pads_for(pad: Node, convolution: Node, value: Value) -> bool:
-    """Whether a convolution can do the padding itself: zeros around the image only."""
+def _can_pad_itself(pad: Node, convolution: Node, value: Value) -> bool:
+    """Return whether a convolution can pad by itself, which needs zeros around the image only."""
     if pad.kind != "StaticConstantPad" or convolution.kind not in {"Conv2d", "DepthwiseConv2d"}:
         return False
     border = pad.origin.attributes if pad.origin else None
@@ -90,7 +91,7 @@ def _pads_for(pad: Node, convolution: Node, value: Value) -> bool:
 
 
 def _inherit_reader(work: Subgraph, name: int, gone: Value) -> None:
-    """The consumer of a value that is no more now reads another."""
+    """Let the consumer of a removed value read another value."""
     value = work.values[name]
     if value.first_consumer == gone.producer:
         value.first_consumer = gone.first_consumer
@@ -110,7 +111,7 @@ def _fuse_copy(work: Subgraph, name: int, first: Node, second: Node) -> None:
 
 
 def _unused_between(work: Subgraph, name: int, value: Value) -> bool:
-    """Whether no node between a value's producer and its consumer touches another value."""
+    """Return whether no node between a value's producer and its consumer uses another value."""
     assert value.producer is not None  # noqa: S101 - the caller has looked
     between = work.nodes[value.producer + 1 : value.first_consumer]
     return not any(name in (*node.inputs, *node.outputs) for node in between)
@@ -119,10 +120,10 @@ def _unused_between(work: Subgraph, name: int, value: Value) -> bool:
 def fuse_tables(work: Subgraph) -> None:
     """Replace chains of functions of one 8-bit number by one lookup in a table."""
     for node in work.nodes:
-        source = _argument(work, node, set()) if node.alive else None
+        source = _find_argument(work, node, set()) if node.alive else None
         if source is None or work.values[source].bits != _BYTE:
             continue
-        chain = _chain(work, node)
+        chain = _find_chain(work, node)
         while len(chain) > 1 and work.values[chain[-1].outputs[0]].bits != _BYTE:
             chain.pop()
         if len(chain) > 1:
@@ -132,32 +133,35 @@ def fuse_tables(work: Subgraph) -> None:
             last.kind, last.inputs = LUT, [source]
 
 
-def _chain(work: Subgraph, node: Node) -> list[Node]:
-    """A node and those behind it as long as all of them are functions of one number."""
+def _find_chain(work: Subgraph, node: Node) -> list[Node]:
+    """Return a node and its successors as long as all of them are functions of one number."""
     chain, seen = [node], {*node.inputs, *node.outputs}
     while len(chain) < _LONGEST_TABLE:
         value = work.values[chain[-1].outputs[0]]
         if value.consumers != 1 or value.first_consumer is None:
             break
         following = work.nodes[value.first_consumer]
-        if not following.alive or _argument(work, following, seen) is None:
+        if not following.alive or _find_argument(work, following, seen) is None:
             break
         chain.append(following)
         seen.update(following.inputs, following.outputs)
     return chain
 
 
-def _argument(work: Subgraph, node: Node, chain: set[int]) -> int | None:
-    """The one value that an elementwise node depends on: the other is a number, or they come from the same chain."""
+def _find_argument(work: Subgraph, node: Node, chain: set[int]) -> int | None:
+    """Return the one value that an elementwise node depends on; None if it depends on several.
+
+    The other input is a number, or both come from the same chain.
+    """
     if node.kind in UNARY:
         return node.inputs[0]
     if node.kind not in BINARY:
         return None
-    left, right = node.inputs
-    for number, argument in ((left, right), (right, left)):
+    first, second = node.inputs
+    for number, argument in ((first, second), (second, first)):
         if _is_number(work.values[number]) and not work.values[argument].constant:
             return argument
-    return left if {left, right} <= chain else None
+    return first if {first, second} <= chain else None
 
 
 def _is_number(value: Value) -> bool:
@@ -165,7 +169,7 @@ def _is_number(value: Value) -> bool:
 
 
 def simplify(work: Subgraph) -> None:
-    """Fold what is equal to something simpler, until nothing changes."""
+    """Simplify nodes until nothing changes."""
     for _ in range(_MOST_ROUNDS):
         changed = False
         for number in range(len(work.nodes)):
@@ -184,7 +188,7 @@ def _propagate_static_shape(work: Subgraph, node: Node) -> None:
 
 
 def _simplify_node(work: Subgraph, number: int, node: Node) -> bool:
-    """One step of simplification at a node; whether anything changed."""
+    """Simplify a node by one step; return whether anything changed."""
     if node.kind == "Multiply" and node.inputs[0] == node.inputs[1]:
         node.kind, node.inputs = "Square", node.inputs[:1]
         return True
@@ -200,12 +204,12 @@ def _simplify_node(work: Subgraph, number: int, node: Node) -> bool:
 
 
 def _limit_to_clamp(work: Subgraph, node: Node) -> bool:
-    """A minimum or maximum with one number is a clamp; which number it is does not matter here."""
-    left, right = (work.values[name] for name in node.inputs)
-    scalar = [value.constant and value.elements == 1 for value in (left, right)]
+    """Turn a minimum or maximum with one number into a clamp; which number it is does not matter here."""
+    first, second = (work.values[name] for name in node.inputs)
+    scalar = [value.constant and value.elements == 1 for value in (first, second)]
     if not any(scalar):
         return False
-    argument, limit = (0, right) if scalar[1] else (1, left)
+    argument, limit = (0, second) if scalar[1] else (1, first)
     if len(limit.dims) > len(work.values[node.inputs[argument]].dims):
         return False
     node.bounds = (-math.inf, 0.0) if node.kind == "Minimum" else (0.0, math.inf)
@@ -224,7 +228,7 @@ def _merge_clamp(work: Subgraph, node: Node) -> bool:
         return True
     if node.bounds != UNBOUNDED:
         return False
-    if _bypass(work, node.inputs[0], node.outputs[0]):
+    if _bypass_node(work, node.inputs[0], node.outputs[0]):
         node.alive = False
     else:
         node.kind = "Copy"
@@ -254,9 +258,11 @@ def _merge_reshape(work: Subgraph, number: int, node: Node) -> bool:
         value.dims = shape
     elif value.dims != shape:
         return merged
-    changed = _bypass(work, node.inputs[0], node.outputs[0])
+    changed = _bypass_node(work, node.inputs[0], node.outputs[0])
     node.alive = False
-    readers = (other for other in work.nodes if other.alive and {*node.inputs, *node.outputs} & {*other.inputs})
+    readers = (
+        candidate for candidate in work.nodes if candidate.alive and {*node.inputs, *node.outputs} & {*candidate.inputs}
+    )
     reader = next(readers, None) or work.producer(node.outputs[0])
     if reader:
         reader.sources = [*reader.sources, *node.sources]
@@ -276,7 +282,7 @@ def _join_reshapes(work: Subgraph, number: int, node: Node) -> bool:
 
 
 def _fold_transpose(work: Subgraph, node: Node) -> bool:
-    """A transpose of the last two dimensions of the right side becomes a flag of the product."""
+    """Turn a transpose of the last two dimensions of the right side into a flag of the product."""
     name = node.inputs[1]
     before = work.producer(name)
     if before is None or before.kind != "StaticTranspose" or work.values[name].consumers != 1:
@@ -294,8 +300,8 @@ def _swaps_rows_and_columns(perm: tuple[int, ...]) -> bool:
     return rank > 1 and perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _bypass(work: Subgraph, source: int, target: int) -> bool:
-    """Let the readers of one value read another, or its producer write it; whether anything changed."""
+def _bypass_node(work: Subgraph, source: int, target: int) -> bool:
+    """Let the readers of one value read another, or its producer write it; return whether anything changed."""
     value, output = work.values[source], work.values[target]
     changed = False
     if output.external_output:
@@ -314,7 +320,7 @@ def _bypass(work: Subgraph, source: int, target: int) -> bool:
 
 
 def requantise_right_sides(work: Subgraph) -> None:
-    """A product with a dequantised right side reads its 8-bit numbers, with one scale a channel."""
+    """Let a product with a dequantised right side read its 8-bit numbers, with one scale a channel."""
     work.analyse()
     added = False
     for node in list(work.nodes):
@@ -330,15 +336,15 @@ def requantise_right_sides(work: Subgraph) -> None:
 
 
 def _can_requantise(work: Subgraph, node: Node, before: Node) -> bool:
-    left, right, output = (work.values[name] for name in (*node.inputs[:2], node.outputs[0]))
+    left_value, right_value, output_value = (work.values[name] for name in (*node.inputs[:2], node.outputs[0]))
     stored = work.values[before.inputs[0]]
-    floating = {left.dtype, right.dtype, output.dtype} == {"fp32"}
+    floating = {left_value.dtype, right_value.dtype, output_value.dtype} == {"fp32"}
     quantised = before.kind == "Convert" and stored.dtype == "qint8" and stored.zero_point == 0
-    return floating and quantised and right.consumers == 1 and min(len(stored.dims), len(left.dims)) > 1
+    return floating and quantised and right_value.consumers == 1 and min(len(stored.dims), len(left_value.dims)) > 1
 
 
 def inline_packing(work: Subgraph) -> None:
-    """Products quantise their left side while they pack it."""
+    """Let products quantise their left side while they pack it."""
     packed = False
     for node in work.nodes:
         value = work.values[node.inputs[0]] if node.inputs else None
@@ -354,7 +360,7 @@ def inline_packing(work: Subgraph) -> None:
 
 
 def widen(work: Subgraph, dtype: str, lacks: Lacks) -> None:
-    """Run in fp32 what has no kernel of a 16-bit type, with conversions where that begins and ends."""
+    """Run nodes without a kernel of a 16-bit type in fp32, with conversions where that begins and ends."""
     work.analyse()
     wide: dict[int, int] = {}
     changed = False
@@ -379,7 +385,7 @@ def _must_widen(work: Subgraph, node: Node, lacks: Lacks) -> bool:
 
 
 def _drop_convert(work: Subgraph, node: Node) -> bool:
-    """Remove a conversion of a type to itself; whether that can be done."""
+    """Remove a conversion of a type to itself; return whether that can be done."""
     source, target = node.inputs[0], node.outputs[0]
     before = work.producer(source)
     if not work.values[target].external_output:
@@ -389,16 +395,16 @@ def _drop_convert(work: Subgraph, node: Node) -> bool:
         keep, gone = target, source
     else:
         return False
-    for other in work.nodes:
-        if other is not node:
-            other.read_instead(gone, keep)
+    for reader in work.nodes:
+        if reader is not node:
+            reader.read_instead(gone, keep)
     node.alive = False
     return True
 
 
 def _widen_outputs(work: Subgraph, node: Node, dtype: str) -> bool:
     changed = False
-    for place, name in enumerate(list(node.outputs)):
+    for position, name in enumerate(list(node.outputs)):
         value = work.values[name]
         if value.dtype != dtype:
             continue
@@ -406,18 +412,18 @@ def _widen_outputs(work: Subgraph, node: Node, dtype: str) -> bool:
         if not value.external:
             value.dtype, value.widened = "fp32", True
             continue
-        own = work.new_value(value, "fp32")
-        work.values[own].widened = True
-        node.outputs[place] = own
-        for other in work.nodes:
-            other.read_instead(name, own)
-        work.nodes.append(Node("Convert", [own], [name], list(node.sources), inserted=True))
+        wide_value = work.new_value(value, "fp32")
+        work.values[wide_value].widened = True
+        node.outputs[position] = wide_value
+        for reader in work.nodes:
+            reader.read_instead(name, wide_value)
+        work.nodes.append(Node("Convert", [wide_value], [name], list(node.sources), inserted=True))
     return changed
 
 
 def _widen_inputs(work: Subgraph, node: Node, dtype: str, wide: dict[int, int]) -> bool:
     changed = False
-    for place, name in enumerate(list(node.inputs)):
+    for position, name in enumerate(list(node.inputs)):
         value = work.values[name]
         if value.dtype != dtype:
             continue
@@ -426,6 +432,6 @@ def _widen_inputs(work: Subgraph, node: Node, dtype: str, wide: dict[int, int]) 
             work.values[wide[name]].constant = value.constant
             if not value.constant:
                 work.nodes.append(Node("Convert", [name], [wide[name]], list(node.sources), inserted=True))
-        node.inputs[place] = wide[name]
+        node.inputs[position] = wide[name]
         changed = True
     return changed

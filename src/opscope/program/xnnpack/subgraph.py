@@ -52,7 +52,7 @@ class Value:
 
     @property
     def external(self) -> bool:
-        """The caller sets or gets it."""
+        """Return whether the caller sets or gets it."""
         return self.external_input or self.external_output
 
     @property
@@ -83,16 +83,16 @@ class Node:
     packed: bool = False  # it quantises its left side while it packs it
     alive: bool = True  # it was not removed
 
-    def absorb(self, other: Node) -> None:
-        """Take over what another node computes, and end it."""
-        self.sources = [*other.sources, *self.sources]
-        other.alive = False
+    def absorb(self, absorbed: Node) -> None:
+        """Take over what another node computes, and remove it."""
+        self.sources = [*absorbed.sources, *self.sources]
+        absorbed.alive = False
 
     def read_instead(self, old: int, new: int) -> bool:
-        """Replace an input; whether it had it."""
-        found = old in self.inputs
+        """Replace an input; return whether the node had it."""
+        had_input = old in self.inputs
         self.inputs = [new if value == old else value for value in self.inputs]
-        return found
+        return had_input
 
     def write_instead(self, old: int, new: int) -> None:
         """Replace an output."""
@@ -109,10 +109,10 @@ class Subgraph:
 
     @classmethod
     def of(cls, graph: XnnGraph) -> Subgraph:
-        """The graph as the library is told to build it."""
+        """Return the graph as the library is told to build it."""
         subgraph = cls({})
         # The library numbers what the caller sets and gets first; the order in which it looks at values follows that.
-        order = {name: place for place, name in enumerate(graph.arguments())}
+        order = {name: position for position, name in enumerate(graph.arguments())}
         for value in sorted(graph.values, key=lambda value: order.get(value.id, len(order))):
             scale = value.quantisation
             subgraph.values[value.id] = Value(
@@ -129,7 +129,7 @@ class Subgraph:
         return subgraph
 
     def new_value(self, like: Value, dtype: str | None = None) -> int:
-        """A value of the library's own, of another's shape and type, or of another type."""
+        """Add a value of the library, with the shape and type of another value, or with another type."""
         number = self._unused = max(self._unused, *self.values) + 1 if self._unused < 0 else self._unused + 1
         zero_point = like.zero_point if dtype is None else None
         self.values[number] = Value(dtype or like.dtype, like.dims, zero_point=zero_point)
@@ -144,12 +144,12 @@ class Subgraph:
         made = Node(_defined_kind(node, types), inputs, outputs, [number], (low, high), origin=node)
         self.nodes.append(made)
         if made.kind == "FullyConnected" and {*types[:2], types[-1]} == {"bf16"}:
-            self._follow(made, "Convert", "fp32")
+            self._add_successor(made, "Convert", "fp32")
         elif made.kind in SEPARATE_ACTIVATION and made.bounds != UNBOUNDED:
-            limit = self._follow(made, "Clamp", None)
+            limit = self._add_successor(made, "Clamp", None)
             limit.bounds, limit.activation, made.bounds = made.bounds, True, UNBOUNDED
 
-    def _follow(self, node: Node, kind: str, dtype: str | None) -> Node:
+    def _add_successor(self, node: Node, kind: str, dtype: str | None) -> Node:
         """Let another node write the output of this one, from a value in between."""
         outputs = list(node.outputs)
         node.outputs = [self.new_value(self.values[outputs[0]], dtype)]
@@ -163,9 +163,9 @@ class Subgraph:
             value.consumers, value.producer, value.first_consumer = int(value.external_output), None, None
         for number, node in enumerate(self.nodes):
             if node.alive:
-                self._connect(number, node)
+                self._connect_node(number, node)
 
-    def _connect(self, number: int, node: Node) -> None:
+    def _connect_node(self, number: int, node: Node) -> None:
         for name in dict.fromkeys(node.inputs):
             value = self.values[name]
             value.consumers += 1
@@ -174,61 +174,61 @@ class Subgraph:
             self.values[name].producer = number
 
     def clean(self) -> None:
-        """Remove what nobody reads, and order the nodes so that each comes behind its inputs."""
+        """Remove what nobody reads, and order the nodes so that each follows its inputs."""
         self.analyse()
-        waiting = [number for number, node in enumerate(self.nodes) if node.alive and self._unread(node)]
+        waiting = [number for number, node in enumerate(self.nodes) if node.alive and self._is_unread(node)]
         while waiting:
             number = waiting.pop()
             self.nodes[number].alive = False
-            found = []
+            now_unread = []
             for name in dict.fromkeys(self.nodes[number].inputs):
                 value = self.values[name]
                 value.consumers -= 1
                 if not value.consumers and value.producer is not None and self.nodes[value.producer].alive:
-                    found += [value.producer] if len(self.nodes[value.producer].outputs) == 1 else []
-            waiting += found
+                    now_unread += [value.producer] if len(self.nodes[value.producer].outputs) == 1 else []
+            waiting += now_unread
         self.nodes = [node for node in self.nodes if node.alive]
         self.analyse()
-        order = self._order()
+        order = self._find_order()
         if order != sorted(order):
             self.nodes = [self.nodes[number] for number in order]
             self.analyse()
 
-    def _unread(self, node: Node) -> bool:
+    def _is_unread(self, node: Node) -> bool:
         return len(node.outputs) == 1 and not self.values[node.outputs[0]].consumers
 
-    def _order(self) -> list[int]:
-        """Order of several passes, each of which emits every node whose inputs are there.
+    def _find_order(self) -> list[int]:
+        """Return an order of several passes, each of which emits every node whose inputs exist.
 
-        A node waits for the next pass when one of its inputs is written behind it. Nodes of a cycle stand last.
+        A node waits for the next pass if one of its inputs is written after it. Nodes of a cycle come last.
         """
         needs = [
-            {p for name in node.inputs if (p := self._writer(name)) is not None and p != number}
+            {p for name in node.inputs if (p := self._find_writer(name)) is not None and p != number}
             for number, node in enumerate(self.nodes)
         ]
         readers: dict[int, list[int]] = {}
-        for number, wanted in enumerate(needs):
-            for producer in wanted:
+        for number, producers in enumerate(needs):
+            for producer in producers:
                 readers.setdefault(producer, []).append(number)
-        left = [len(wanted) for wanted in needs]
-        ready = [(0, number) for number, count in enumerate(left) if not count]
+        missing_counts = [len(producers) for producers in needs]
+        ready = [(0, number) for number, count in enumerate(missing_counts) if not count]
         order, seen = [], set()
         while ready:
             turn, number = heappop(ready)
             order.append(number)
             seen.add(number)
             for reader in readers.get(number, ()):
-                left[reader] -= 1
-                if not left[reader]:
+                missing_counts[reader] -= 1
+                if not missing_counts[reader]:
                     heappush(ready, (turn + (reader < number), reader))
         return order + [number for number in range(len(self.nodes)) if number not in seen]
 
-    def _writer(self, name: int) -> int | None:
+    def _find_writer(self, name: int) -> int | None:
         value = self.values[name]
         return None if value.external_input else value.producer
 
     def producer(self, name: int) -> Node | None:
-        """The live node that writes a value."""
+        """Return the live node that writes a value; None without one."""
         number = self.values[name].producer
         if number is None or not self.nodes[number].alive:
             return None
@@ -246,7 +246,7 @@ def _defined_kind(node: XnnNode, types: list[str]) -> str:
 
 
 def is_matrix_product(node: XnnNode) -> bool:
-    """Whether a convolution is computed as a fully connected layer: one pixel, one step, no border, no groups."""
+    """Return whether a convolution runs as a fully connected layer: one pixel, stride 1, no border, no groups."""
     shape = node.attributes
     if node.kind != "Conv2d" or not isinstance(shape, Convolution):
         return False

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
-    return answer_request(Path(arguments[0]), CeilingsRequest, _measure)
+    """Answer one request to measure ceilings; see :func:`opscope.runtimes.child.answer_request`."""
+    return answer_request(Path(arguments[0]), CeilingsRequest, _measure_ceilings)
 
 
-def _measure(request: CeilingsRequest, began: int) -> Ceilings:  # noqa: ARG001 - of the frame
+def _measure_ceilings(request: CeilingsRequest, began: int) -> Ceilings:  # noqa: ARG001 - of the frame
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return measure_peak_rates(request.cleared, request.threads, request.seconds, memory, request.again)
 

@@ -1,4 +1,4 @@
-"""The answer of the process that measures ceilings, and which code its figures are of."""
+"""The answer of the process that measures ceilings, and a hash of the code that measures them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from opscope.program.ceilings import Ceilings
 
 CEILINGS_CHILD = "opscope.runtimes.ceilings.child"
-"""The module that measures ceilings, with the argument ``REQUEST``."""
+"""Name of the module that measures ceilings; its argument is ``REQUEST``."""
 CEILINGS_SECONDS, CEILINGS_LIMIT = 4.0, 240.0
-"""How long measuring should take, and after which time it is ended, building the native program included."""
+"""Seconds that measuring should take, and the limit after which it is ended, which includes building the program."""
 DRIFT_SECONDS = 0.5
-"""How long a short probe of kept ceilings should take."""
+"""Seconds that a short check of stored ceilings should take."""
 _DIGITS = 16
 
 

@@ -1,4 +1,4 @@
-"""Counting under QEMU: a 64-bit Arm processor with SVE and SME2 and vectors of any length, on any machine."""
+"""Count instructions under QEMU: a 64-bit Arm processor with SVE, SME2 and vectors of any length, on any machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opscope.readers.instruction_counts import ExecutedBlock, ExecutedParts
 
 _MARKS = {0xD5032FFF: READ, 0xD5032FDF: BEGINS, 0xD5032FBF: ENDS}
-"""Words that the clock's functions hold: hint #127, #126, #125."""
+"""Instruction words in the clock's functions, and the read or text that each marks: hint #127, #126, #125."""
 _READ_WORD = 0xD5032FFF
 _WORD = 4
 _BITS = 8
@@ -47,14 +47,14 @@ _COMPILER = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch6
 
 
 class EmulatedCpu(ProcessSettings, frozen=True):
-    """A process that sees vectors of these lengths, in bits."""
+    """Settings of a process that sees vectors of these lengths, in bits."""
 
     sve_bits: int = SVE_BITS
     sme_bits: int = SME_BITS
 
     @property
     def emulation(self) -> list[str]:
-        """The processor."""
+        """Arguments of QEMU for the emulated processor."""
         lengths = (
             f"sve-default-vector-length={self.sve_bits // _BITS},sme-default-vector-length={self.sme_bits // _BITS}"
         )
@@ -62,35 +62,35 @@ class EmulatedCpu(ProcessSettings, frozen=True):
 
 
 class LoggedProcess(EmulatedCpu, frozen=True):
-    """Such a process whose blocks are logged."""
+    """Settings of an emulated process whose executed blocks are logged."""
 
     log: str = ""  # where to
     clock: str = ""  # library with the clock
 
     @property
     def prefix(self) -> list[str]:
-        """An environment of its own: another one moves the stack and the heap."""
+        """Command that starts the process with an empty environment: variables move the stack and the heap."""
         return ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}"]
 
     @property
     def emulation(self) -> list[str]:
-        """The processor, what is logged, and what the process loads."""
+        """Arguments of QEMU: the processor, the log, and the library to preload."""
         logged = ["-d", "in_asm,exec,nochain", "-D", self.log]
         return [*super().emulation, *logged, "-E", f"LD_PRELOAD={self.clock}"]
 
     @property
     def processor(self) -> ProcessSettings:
-        """The same without a log."""
+        """Settings of an emulated process with vectors of these lengths and without a log."""
         return EmulatedCpu(sve_bits=self.sve_bits, sme_bits=self.sme_bits)
 
 
 class EmulatorCounter(WorkCounter):
-    """QEMU's user mode.
+    """Counts instructions in QEMU's user mode.
 
-    ``sve_bits``: length of the vectors of SVE; ``sme_bits``: length of the vectors of SME, and of a row of its tiles.
+    ``sve_bits``: length of SVE vectors. ``sme_bits``: length of SME vectors, and of a row of a tile.
 
-    Raises MissingDependencyError: QEMU, a compiler for 64-bit Arm or capstone is missing; UsageError: no processor has
-    vectors of that length.
+    Raises MissingDependencyError if QEMU, a compiler for 64-bit Arm or capstone is missing; UsageError if no
+    processor has vectors of that length.
     """
 
     target = "qemu-aarch64"
@@ -112,13 +112,13 @@ class EmulatorCounter(WorkCounter):
         self._sums: dict[ExecutedBlock, Counter[str]] = {}
 
     def check_machine(self, machine: str) -> None:
-        """Any machine can emulate."""
+        """Accept every machine: any can emulate."""
 
     def run(self, target: RunTarget, job: Job, directory: Path, *, texts: bool) -> WorkRun:
-        """Run a job, and read the log while it is written."""
+        """Run a job, and read QEMU's log while it is written."""
         clock = counted_clock(self._compiler, "", _COMPILER)
         marks = _MARKS if texts else {_READ_WORD: READ}
-        with _read(directory / "qemu.log", marks) as parts:
+        with _read_pipe(directory / "qemu.log", marks) as parts:
             process = LoggedProcess(
                 nice=job.process.nice,
                 sve_bits=self._sve_bits,
@@ -131,25 +131,25 @@ class EmulatorCounter(WorkCounter):
         (executed,) = parts
         brought = target.capabilities().brought
         files = hashes_of(brought() if brought else [])
-        return WorkRun(versions, files, counted_moments(self._rows(executed, clock), executed.triggers))
+        return WorkRun(versions, files, counted_moments(self._count_parts(executed, clock), executed.triggers))
 
-    def _rows(self, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
+    def _count_parts(self, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
         read = next((block for block in executed.marks if _READ_WORD in block.words), None)
         if read is None:
             raise TraceFormatError(f"the log of {self.name} has no clock read")
-        aside = _places(clock, read)
+        aside = _clock_addresses(clock, read)
         rows = []
         for part in executed.parts:
             row: Counter[str] = Counter()
             for block, times in part.items():
                 if block.address not in aside:
-                    for name, count in self._sum(block).items():
+                    for name, count in self._count_block(block).items():
                         row[name] += times * count
             rows.append(row)
         return rows
 
-    def _sum(self, block: ExecutedBlock) -> Counter[str]:
-        """What a block does when it runs once."""
+    def _count_block(self, block: ExecutedBlock) -> Counter[str]:
+        """Count what a block does when it runs once."""
         if block not in self._sums:
             expected = self._sme_bits if block.streaming else self._sve_bits
             if (block.vector_bits, block.tile_bits) != (expected, self._sme_bits):
@@ -162,24 +162,28 @@ class EmulatorCounter(WorkCounter):
         return self._sums[block]
 
 
-def _places(clock: Path, read: ExecutedBlock) -> range:
-    """Addresses of the clock's own code in a process, by the block that holds the mark."""
+def _clock_addresses(clock: Path, read: ExecutedBlock) -> range:
+    """Return the addresses of the clock's own code in a process, given the block that contains the mark."""
     code = read_code(clock.read_bytes(), clock)
     sections = code.sections if code else ()
     word = _READ_WORD.to_bytes(_WORD, "little")
-    marked = next((one for one in sections if word in one.code), None)
+    marked = next((section for section in sections if word in section.code), None)
     if marked is None:
         raise TraceFormatError("the clock was not built for QEMU", where=clock)
     mark = read.address + _WORD * read.words.index(_READ_WORD)
     base = mark - marked.address - marked.code.index(word)
     return range(
-        base + min(one.address for one in sections), base + max(one.address + len(one.code) for one in sections)
+        base + min(section.address for section in sections),
+        base + max(section.address + len(section.code) for section in sections),
     )
 
 
 @contextmanager
-def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]:
-    """A pipe that is read while something is written into it; what it held, once it ends."""
+def _read_pipe(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]:
+    """Create a pipe that a thread reads while the context is open; the list holds what was executed after it ends.
+
+    Raises TraceFormatError if the log is not as QEMU writes it.
+    """
     os.mkfifo(fifo)
     parts: list[ExecutedParts] = []
     errors: list[BaseException] = []

@@ -39,7 +39,7 @@ _HINT = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-li
 
 
 class Counter(NamedTuple):
-    """A counter for one library."""
+    """A library that counts calls of the kernels of one other library."""
 
     path: Path  # the library to preload
     kernels: tuple[str, ...]  # that it counts
@@ -47,15 +47,15 @@ class Counter(NamedTuple):
 
 
 def counter_environment(counter: str, counts: str) -> dict[str, str]:
-    """Variables of a process whose kernels are counted."""
+    """Return the environment variables of a process whose kernel calls are counted."""
     return {"LD_PRELOAD": counter, _VARIABLE: counts}
 
 
 def build_counter(library: Path, cache: Path | None = None) -> Counter:
-    """The counter for a library of the XNNPACK backend; built when there is none of this source and library."""
+    """Build the counter for a library with the XNNPACK backend, or return the one built for this library and source."""
     with storage_errors(library):
         data = library.read_bytes()
-    header, kernels = _header(read_symbols(data, library), library)
+    header, kernels = _write_header(read_symbols(data, library), library)
     compiler = find_compiler()
 
     def build(path: Path) -> None:
@@ -69,23 +69,23 @@ def build_counter(library: Path, cache: Path | None = None) -> Counter:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The compiler that ``OPSCOPE_CC`` names, else the first at hand that builds for 64-bit Arm Linux."""
-    named = os.environ.get("OPSCOPE_CC")
-    for command in [tuple(shlex.split(named))] if named else [(name,) for name in _COMPILERS]:
-        if command and shutil.which(command[0]) and _machine(command).startswith("aarch64"):
+    """Return the compiler that ``OPSCOPE_CC`` names, else the first available one that builds for 64-bit Arm Linux."""
+    command_text = os.environ.get("OPSCOPE_CC")
+    for command in [tuple(shlex.split(command_text))] if command_text else [(name,) for name in _COMPILERS]:
+        if command and shutil.which(command[0]) and _query_target_machine(command).startswith("aarch64"):
             return command
-    problem = f"{named} (OPSCOPE_CC) does not compile" if named else "there is no C compiler"
+    problem = f"{command_text} (OPSCOPE_CC) does not compile" if command_text else "there is no C compiler"
     raise MissingDependencyError(f"{problem} for 64-bit Arm: kernels cannot be counted", hint=_HINT)
 
 
-def _machine(compiler: Sequence[str]) -> str:
-    done = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
-    machine = done.stdout.strip()
-    return machine if not done.returncode and "linux" in machine else ""
+def _query_target_machine(compiler: Sequence[str]) -> str:
+    process = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
+    machine = process.stdout.strip()
+    return machine if not process.returncode and "linux" in machine else ""
 
 
-def _header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, ...]]:
-    """The part of the source that is made for a library, and the kernels that it counts."""
+def _write_header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the part of the counter's source that is made for a library, and the kernels that it counts."""
     if symbols is None or symbols.machine != AARCH64 or not _LIBRARY.match(library.name):
         hint = "run the model on 64-bit Arm Linux, or with --target qemu-aarch64; elsewhere compare with features off"
         raise FeatureError("kernels can be counted only in libraries for 64-bit Arm Linux", where=library, hint=hint)

@@ -1,6 +1,6 @@
-"""Running a model once under something that counts instructions, with a clock that counts how often it is read.
+"""Run a model once under an instruction counter, with a clock that counts how often it is read.
 
-What was executed before each read of the clock is a part; so the times in the trace of such a run are places among the
+A part is what was executed between two reads of the clock. Times in the trace of such a run are numbers of
 parts.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opscope.machine.instructions import Instruction
 
 READ, BEGINS, ENDS = "opscope_clock_read", "opscope_text_begins", "opscope_text_ends"
-"""Functions of the clock before whose calls a part ends; of texts where the profiler writes some."""
+"""Functions of the clock that end a part when called: a read of the time, and the bounds of a profiler's text."""
 CLOCK = "libopscope_clock.so"
 _SOURCE = Path(__file__).with_name("cpp") / "counted_clock.c"
 _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-Wall", "-Werror")
@@ -46,7 +46,7 @@ _COUNTED = (INSTRUCTIONS, LOADED, STORED, PRODUCTS, TILE_PRODUCTS, STREAMING)
 
 
 class WorkRun(NamedTuple):
-    """A run, and what it had executed at each read of its clock."""
+    """A run under an instruction counter, and what it had executed at each read of its clock."""
 
     versions: dict[str, str]  # of the runtime
     files: dict[str, str]  # SHA-256 of the files of which instructions ran, by their names
@@ -64,7 +64,7 @@ class WorkCounter(ABC):
 
     @abstractmethod
     def check_machine(self, machine: str) -> None:
-        """Refuse a machine whose instructions it does not count, with a FeatureError."""
+        """Raise FeatureError if the instructions of a machine cannot be counted."""
 
     @abstractmethod
     def run(self, target: RunTarget, job: Job, directory: Path, *, texts: bool) -> WorkRun:
@@ -73,7 +73,7 @@ class WorkCounter(ABC):
         Args:
             target: with a native runner.
             job: a traced one.
-            directory: for what it leaves.
+            directory: for the files that it writes.
             texts: whether its profiler writes a text before and after what it times of an operator.
 
         Raises:
@@ -82,7 +82,7 @@ class WorkCounter(ABC):
 
 
 def finished(outcome: JobOutcome, job: Job, where: str) -> dict[str, str]:
-    """Versions of the runtime of a job that ran; a RunError of one that did not."""
+    """Return the runtime's versions of a job that ran. Raises RunError if it failed."""
     if outcome.measurement is None:
         reason = outcome.failure.message if outcome.failure else "no result"
         raise RunError(f"it does not run under {where}: {reason}", where=job.program)
@@ -90,7 +90,7 @@ def finished(outcome: JobOutcome, job: Job, where: str) -> dict[str, str]:
 
 
 def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
-    """The library with the clock, by a compiler; built where there is none of this source and compiler."""
+    """Build the library with the clock, or return the one built from this source with this compiler."""
 
     def build(path: Path) -> None:
         run_compiler([*command, *_FLAGS, str(_SOURCE), "-o", str(path), "-ldl"], "cannot build the clock", hint)
@@ -99,12 +99,12 @@ def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
 
 
 def hashes_of(files: Iterable[Path]) -> dict[str, str]:
-    """SHA-256 of files that are there, by their names."""
+    """Return the SHA-256 of existing files, by their names."""
     return {file.name: sha256_of(file) for file in sorted(files) if file.is_file()}
 
 
 def add(counts: Counter[str], instruction: Instruction, times: int) -> None:
-    """Add what an instruction does that ran so often."""
+    """Add what an instruction does to counts, for so many executions."""
     counts[INSTRUCTIONS] += times
     counts[instruction.kind] += times
     counts[LOADED] += times * instruction.loaded
@@ -115,23 +115,26 @@ def add(counts: Counter[str], instruction: Instruction, times: int) -> None:
 
 
 def counted_moments(rows: Sequence[Counter[str]], triggers: Sequence[str]) -> dict[str, CountedMoments]:
-    """Counts at each read, by their names.
+    """Return the counts at each read of the clock, by name of the count.
 
-    ``rows``: what each part holds, that behind the last call included; ``triggers``: the function before whose call a
-    part ended, of all but the last one.
+    ``rows``: counts of each part, including the part after the last call. ``triggers``: the function whose call
+    ended a part, for all parts but the last.
     """
-    places = _moments(triggers, len(rows) - 1)
+    moments = _find_moments(triggers, len(rows) - 1)
     totals = {name: np.cumsum([row[name] for row in rows], dtype=np.int64) for name in (*_COUNTED, *CLASSES)}
-    return {name: CountedMoments(*(total[own] for own in places)) for name, total in totals.items()}
+    return {name: CountedMoments(*(total[parts] for parts in moments)) for name, total in totals.items()}
 
 
-def _moments(triggers: Sequence[str], end: int) -> tuple[list[int], list[int], list[int]]:
-    """Parts that end at each read; with the first text behind it; and where the last text before it begins."""
+def _find_moments(triggers: Sequence[str], end: int) -> tuple[list[int], list[int], list[int]]:
+    """Find for each read of the clock the parts that end at it, at the next text's end, and at the last text's begin.
+
+    A text belongs to the reads before and after it.
+    """
     reads = [number for number, name in enumerate(triggers) if name == READ]
     at, behind, ahead = [*reads, end], [*reads, end], [*reads, end]
-    for place, (this, following) in enumerate(pairwise(at)):
+    for index, (this, following) in enumerate(pairwise(at)):
         between = range(this + 1, following)
         if len(between) < _MOST_TOLD:
-            behind[place] = next((part for part in between if triggers[part] == ENDS), this)
-            ahead[place + 1] = next((part for part in reversed(between) if triggers[part] == BEGINS), following)
+            behind[index] = next((part for part in between if triggers[part] == ENDS), this)
+            ahead[index + 1] = next((part for part in reversed(between) if triggers[part] == BEGINS), following)
     return at, behind, ahead

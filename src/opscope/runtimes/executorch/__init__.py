@@ -1,4 +1,4 @@
-"""ExecuTorch: its files, its runners, its exporter."""
+"""Support for ExecuTorch: its files, its runners, its exporter."""
 
 FORWARD = "forward"
-"""The method of a program that has only one."""
+"""Name of the method of a program that has only one."""

@@ -1,4 +1,4 @@
-"""The live ``cpuinfo_isa`` of the runtime's libraries: reading it, proving its layout, clearing features.
+"""Read the live ``cpuinfo_isa`` of the runtime's libraries, prove its layout, and clear features in it.
 
 Runs in its own process: what is cleared stays cleared for the life of the process, and must be cleared before
 the library of the XNNPACK backend is loaded, whose static constructor takes its copy.
@@ -31,31 +31,31 @@ _SYMBOL = "cpuinfo_isa"
 
 
 class CpuInfo:
-    """``cpuinfo_isa`` in this process; a FeatureError where the layout cannot be proved."""
+    """The ``cpuinfo_isa`` in this process. Raises FeatureError if its layout cannot be proved."""
 
     def __init__(self, runtime: InstalledRuntime) -> None:
         self.arch = isa.architecture(platform.machine())
         self._runtime = runtime
         path = runtime.features
-        self._bytes, self.struct_size = _struct(path, self.arch)
+        self._bytes, self.struct_size = _read_sized_struct(path, self.arch)
         try:
             self.layout = proved_layout(self.arch, list(self._bytes), self.struct_size, read_processor())
         except FeatureError as error:
             raise FeatureError(error.problem, where=path, hint=error.hint) from None
 
     def fields(self) -> frozenset[str]:
-        """Fields that are set."""
+        """Return the names of the set fields."""
         return frozenset(name for name, offset in self.layout.offsets.items() if self._bytes[offset])
 
     def clear(self, fields: Iterable[str]) -> None:
-        """Switch fields off for the rest of this process."""
+        """Clear fields for the rest of this process. Raises FeatureError for an unknown field."""
         for field in fields:
             if field not in self.layout.offsets:
                 raise FeatureError(f"cpuinfo_isa has no field {field}")
             self._bytes[self.layout.offsets[field]] = 0
 
     def backend_loaded(self) -> bool:
-        """Whether the library with the XNNPACK backend is already in this process."""
+        """Return whether the library with the XNNPACK backend is already in this process."""
         try:
             # RTLD_NOLOAD opens a library only when it is there already.
             ctypes.CDLL(str(self._runtime.backend), mode=_RTLD_NOLOAD)
@@ -64,13 +64,16 @@ class CpuInfo:
         return True
 
     def backend_shares_symbol(self) -> bool:
-        """Whether the loaded backend's ``cpuinfo_isa`` is the one that was cleared, and no other is in its way."""
+        """Return whether the loaded backend uses the ``cpuinfo_isa`` that was cleared, and no other copy hides it."""
         backend = ctypes.CDLL(str(self._runtime.backend), mode=_RTLD_NOLOAD)
         mine = ctypes.addressof(self._bytes)
-        return _address(backend) == mine and _address(ctypes.CDLL(None)) in (mine, None)
+        return _symbol_address(backend) == mine and _symbol_address(ctypes.CDLL(None)) in (mine, None)
 
     def prove(self, cleared: list[str], *, loaded_before: bool) -> MaskProof:
-        """The proof that the backend, loaded by now, saw the cleared features, or a refusal."""
+        """Return the proof that the backend, loaded by now, saw the cleared features.
+
+        Raises FeatureError if it did not.
+        """
         still_set = sorted(self.fields() & set(cleared))
         same_symbol = self.backend_loaded() and self.backend_shares_symbol()
         if loaded_before:
@@ -85,7 +88,7 @@ class CpuInfo:
 _RTLD_NOLOAD = 0x10 if sys.platform == "darwin" else 0x4
 
 
-def _address(library: ctypes.CDLL) -> int | None:
+def _symbol_address(library: ctypes.CDLL) -> int | None:
     try:
         return ctypes.addressof(ctypes.c_uint8.in_dll(library, _SYMBOL))
     except ValueError:
@@ -95,14 +98,15 @@ def _address(library: ctypes.CDLL) -> int | None:
 def switched_off(
     runtime: InstalledRuntime, fields: list[str] | None, record: str | None = None
 ) -> Callable[[], MaskProof | None]:
-    """Switch fields off for the rest of this process, before the backend is loaded.
+    """Clear fields for the rest of this process, before the backend is loaded.
 
-    Returns gives the proof, once the backend has been loaded; it raises FeatureError when there is none.
+    Returns a function that gives the proof once the backend has been loaded; it raises FeatureError if there is
+    none.
     """
     if fields is None:
         return lambda: None
     if record is not None:
-        return lambda: _filled_in(runtime, fields, Path(record))
+        return lambda: _prove_external_switch(runtime, fields, Path(record))
     cpu = CpuInfo(runtime)
     loaded_before = cpu.backend_loaded()
     cpu.clear(fields)
@@ -110,16 +114,19 @@ def switched_off(
 
 
 def switched_libraries(runtime: InstalledRuntime) -> list[Path]:
-    """The libraries that ask the CPU for the features by which kernels are chosen."""
+    """Return the libraries that ask the CPU for the features by which kernels are chosen."""
     return list(dict.fromkeys([runtime.features, runtime.backend]))
 
 
-def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> MaskProof:
-    """The proof of a switch that the process was started with, read back where the layout of the struct is known."""
+def _prove_external_switch(runtime: InstalledRuntime, fields: list[str], record: Path) -> MaskProof:
+    """Return the proof of a switch that the process was started with.
+
+    Fields are read back if the layout of the struct is known.
+    """
     arch, path = isa.architecture(platform.machine()), runtime.features
     size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
     layout = isa.LAYOUTS[arch].get(size or 0)
-    content = _filled(ctypes.CDLL(str(path)), layout.size, path) if layout else ()
+    content = _initialised_struct(ctypes.CDLL(str(path)), layout.size, path) if layout else ()
     proved = proof(record)
     offsets = layout.offsets if layout else {}
     still_set = [field for field in fields if field in offsets and content[offsets[field]]]
@@ -128,23 +135,23 @@ def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> Ma
     return msgspec.structs.replace(proved, struct_size=size)
 
 
-def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
-    """The struct in the library, initialised, and its size as the symbol table states it."""
+def _read_sized_struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
+    """Return the initialised struct in the library, and its size as the symbol table states it."""
     size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
-    found = _filled(ctypes.CDLL(str(path)), max(isa.LAYOUTS[arch]) if size is None else size, path)
+    content = _initialised_struct(ctypes.CDLL(str(path)), max(isa.LAYOUTS[arch]) if size is None else size, path)
     if size is not None:
         known_layout(arch, size)
-    return found, size
+    return content, size
 
 
-def _filled(library: ctypes.CDLL, size: int, path: Path) -> ctypes.Array[ctypes.c_uint8]:
-    """The struct of that size in a library, initialised."""
+def _initialised_struct(library: ctypes.CDLL, size: int, path: Path) -> ctypes.Array[ctypes.c_uint8]:
+    """Return the struct of that size in a library, initialised. Raises FeatureError if there is none."""
     try:
         initialize = library.cpuinfo_initialize
-        found = (ctypes.c_uint8 * size).in_dll(library, _SYMBOL)
+        content = (ctypes.c_uint8 * size).in_dll(library, _SYMBOL)
     except (AttributeError, ValueError):
         raise FeatureError("the runtime exports no cpuinfo_isa", where=path, hint=WITHOUT_SWITCH) from None
     initialize.restype = ctypes.c_bool
     if not initialize():
         raise FeatureError("the runtime cannot read this CPU's features", where=path, hint=WITHOUT_SWITCH)
-    return found
+    return content

@@ -1,8 +1,9 @@
-"""What delegates report inside of their calls: rows that are times on the clock of the call, how they nest, and others.
+"""Classify what delegates report inside their calls: times on the clock of the call, how they nest, and other values.
 
-XNNPACK reports operators one behind the other. Others report spans that lie in each other (Vulkan, VGF, Ethos-U), times
-of another clock, or values that are no nanoseconds at all: QNN reports microseconds, cycles, counts and bytes, and puts
-the unit behind the name (``backends/qualcomm/runtime/backends/QnnProfiler.cpp`` of ExecuTorch 1.5.1).
+XNNPACK reports operators one after the other. Others report spans that lie in each other (Vulkan, VGF,
+Ethos-U), times of another clock, or values that are no nanoseconds at all: QNN reports microseconds, cycles,
+counts and bytes, and puts the unit behind the name (``backends/qualcomm/runtime/backends/QnnProfiler.cpp`` of
+ExecuTorch 1.5.1).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class DelegateRows(NamedTuple):
 
 
 class SettledRows(NamedTuple):
-    """Where the rows of delegates belong."""
+    """Positions of the rows of delegates in the tree."""
 
     parent: Ints  # row of the enclosing event, which may be another row of the delegate
     units: dict[int, str]  # unit of each row that is no time of its call's clock, by row; such rows leave the tree
@@ -55,10 +56,10 @@ def unit_of(name: str) -> str | None:
 
 
 def settle_delegate_rows(rows: DelegateRows) -> SettledRows:
-    """Put every row of a delegate into the span that encloses it, and name the rows that are of no use for the split.
+    """Put every row of a delegate into the span that encloses it, and find the rows that cannot be in the split.
 
-    A row leaves the tree if it is not in nanoseconds, if it does not lie in its call while the call is too short for
-    it, if it ends before it starts, or if it overlaps another row without lying in it. The call itself stays whole.
+    A row leaves the tree if it is not in nanoseconds, if it does not lie in its call while the call is too short
+    for it, if it ends before it starts, or if it overlaps another row without lying in it. The call itself is kept.
     """
     units = np.array([unit_of(text) is not None for text in (*rows.name.texts, "")], bool)[rows.name.codes]
     settled = SettledRows(rows.parent.copy(), {}, np.zeros(len(rows.start), bool))

@@ -1,10 +1,10 @@
-"""ETDump, the trace format of ExecuTorch: a FlatBuffer with identifier ``ED00``.
+"""Read ETDump, the trace format of ExecuTorch: a FlatBuffer with identifier ``ED00``.
 
 Decoded column by column. What the file does not hold is not invented: the method's name, threads and device are
 absent, and the start times of a delegate's operators are marked synthetic where they are laid end to end.
 
-Source of the layout: ``devtools/etdump/etdump_schema_flatcc.fbs`` of ExecuTorch 1.5.1; the facts about events, order
-and quantisation are measured, see docs/design/etdump.md.
+Source of the layout: ``devtools/etdump/etdump_schema_flatcc.fbs`` of ExecuTorch 1.5.1; the facts about events,
+order and quantisation are measured, see docs/design/etdump.md.
 """
 
 from __future__ import annotations
@@ -45,29 +45,32 @@ _TENSOR_SLOT, _OUTPUT_SLOT = 1, 7
 
 
 def side_events(block: Tables, entries: Tables, owner: Ints, first_run: int) -> SideEvents:
-    """Everything without times in some blocks."""
+    """Return the events without times in some blocks: allocations and logged values."""
     allocations, logged = (np.flatnonzero(entries.reference(slot) > 0) for slot in (1, 2))
     runs = owner + first_run
     return SideEvents(
-        tuple(_allocations(block, entries, allocations, owner, first_run)),
-        tuple(_logged(entries.buffer, int(at), int(runs[row])) for row, at in _at(entries, logged, 2)),
+        tuple(_read_allocations(block, entries, allocations, owner, first_run)),
+        tuple(
+            _read_logged_value(entries.buffer, int(at), int(runs[row]))
+            for row, at in _rows_and_positions(entries, logged, 2)
+        ),
     )
 
 
-def _at(entries: Tables, rows: Ints, slot: int) -> list[tuple[int, int]]:
+def _rows_and_positions(entries: Tables, rows: Ints, slot: int) -> list[tuple[int, int]]:
     return list(zip(rows.tolist(), entries.reference(slot)[rows].tolist(), strict=True))
 
 
-def _allocations(block: Tables, entries: Tables, rows: Ints, owner: Ints, first_run: int) -> list[Allocation]:
+def _read_allocations(block: Tables, entries: Tables, rows: Ints, owner: Ints, first_run: int) -> list[Allocation]:
     if not len(rows):
         return []
     events = Tables(entries.buffer, entries.reference(1)[rows])
-    names = {run: _allocators(block.only(run)) for run in set(owner[rows].tolist())}
+    names = {run: _read_allocator_names(block.only(run)) for run in set(owner[rows].tolist())}
     columns = zip(owner[rows].tolist(), events.int32(0).tolist(), events.uint64(1).tolist(), strict=True)
     return [Allocation(run + first_run, names[run].get(number, str(number)), size) for run, number, size in columns]
 
 
-def _allocators(block: Tables) -> dict[int, str]:
+def _read_allocator_names(block: Tables) -> dict[int, str]:
     at, _ = block.children(2)
     if not len(at):
         return {}
@@ -76,62 +79,62 @@ def _allocators(block: Tables) -> dict[int, str]:
     return {number: texts[code] for number, code in enumerate(codes.tolist(), 1) if code >= 0}
 
 
-def _logged(buffer: FlatBuffer, at: int, run: int) -> LoggedValue:
+def _read_logged_value(buffer: FlatBuffer, at: int, run: int) -> LoggedValue:
     event = Tables(buffer, np.array([at]))
-    value = _only(event, 2)
-    kind = "null" if value is None else _kind(value)
-    tensor = _only(value, _TENSOR_SLOT) if value is not None and kind == "tensor" else None
+    value = _referred_table(event, 2)
+    kind = "null" if value is None else _value_kind(value)
+    tensor = _referred_table(value, _TENSOR_SLOT) if value is not None and kind == "tensor" else None
     return LoggedValue(
         run=run,
-        name=_text(event, 5),
+        name=_read_text(event, 5),
         chain=int(event.uint64(0)[0]),
-        instruction=_identifier(event, 1),
-        delegate_id=_identifier(event, 3),
-        delegate_label=_text(event, 4),
+        instruction=_read_identifier(event, 1),
+        delegate_id=_read_identifier(event, 3),
+        delegate_label=_read_text(event, 4),
         kind=kind,
-        number=_number(value, kind) if value is not None else None,
-        shape=_sizes(tensor) if tensor is not None else None,
+        number=_read_number(value, kind) if value is not None else None,
+        shape=_read_sizes(tensor) if tensor is not None else None,
         dtype=int(tensor.uint8(0)[0]) if tensor is not None else None,
-        offset=int(_scalar(tensor, 3, "<q")) if tensor is not None else None,
-        output=_output(value) if value is not None else None,
+        offset=int(_read_scalar(tensor, 3, "<q")) if tensor is not None else None,
+        output=_read_is_output(value) if value is not None else None,
     )
 
 
-def _only(table: Tables, slot: int) -> Tables | None:
+def _referred_table(table: Tables, slot: int) -> Tables | None:
     at = table.reference(slot)
     return Tables(table.buffer, at) if at[0] else None
 
 
-def _kind(value: Tables) -> str:
+def _value_kind(value: Tables) -> str:
     number = int(value.uint8(0)[0])
     return _KINDS[number] if number < len(_KINDS) else "unknown"
 
 
-def _identifier(event: Tables, slot: int) -> int | None:
+def _read_identifier(event: Tables, slot: int) -> int | None:
     number = int(event.int32(slot, -1)[0])
     return None if number < 0 else number
 
 
-def _text(event: Tables, slot: int) -> str | None:
+def _read_text(event: Tables, slot: int) -> str | None:
     codes, texts = event.strings(slot)
     return texts[codes[0]] if codes[0] >= 0 else None
 
 
-def _number(value: Tables, kind: str) -> float | int | None:
+def _read_number(value: Tables, kind: str) -> float | int | None:
     if kind not in _NUMBER_SLOTS:
         return None
     slot, form = _NUMBER_SLOTS[kind]
-    holder = _only(value, slot)
-    return None if holder is None else _scalar(holder, 0, form)
+    holder = _referred_table(value, slot)
+    return None if holder is None else _read_scalar(holder, 0, form)
 
 
-def _output(value: Tables) -> bool | None:
-    holder = _only(value, _OUTPUT_SLOT)
-    return None if holder is None else bool(_scalar(holder, 0, "<?"))
+def _read_is_output(value: Tables) -> bool | None:
+    holder = _referred_table(value, _OUTPUT_SLOT)
+    return None if holder is None else bool(_read_scalar(holder, 0, "<?"))
 
 
-def _scalar(table: Tables, slot: int, form: str) -> float | int:
-    """One number of a table, 0 where it is absent as the schema's default."""
+def _read_scalar(table: Tables, slot: int, form: str) -> float | int:
+    """Return a number in a table; 0, the schema's default, if it is absent."""
     at, size = int(table.field(slot)[0]), struct.calcsize(form)
     if not at:
         return 0
@@ -141,7 +144,7 @@ def _scalar(table: Tables, slot: int, form: str) -> float | int:
     return number
 
 
-def _sizes(tensor: Tables) -> tuple[int, ...]:
+def _read_sizes(tensor: Tables) -> tuple[int, ...]:
     first, count = (int(part[0]) for part in tensor.vector(1, 8))
     raw = tensor.buffer.bytes[first : first + 8 * count].tobytes()
     return struct.unpack(f"<{count}q", raw)
@@ -166,14 +169,14 @@ class EtdumpReader:
     takes_views: ClassVar[bool] = True
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts like an ETDump."""
-        return _origin(head) is not None
+        """Return whether a file starts like an ETDump."""
+        return _find_root(head) is not None
 
     def read(self, data: bytes | memoryview, path: Path) -> EventTable:
-        """All events of a file."""
+        """Read all events. Raises TraceFormatError for a damaged file, EmptyTraceError for one without events."""
         if not len(data):
             raise EmptyTraceError("the file is empty", where=path, hint=_NO_TRACER)
-        origin = _origin(bytes(data[: _PREFIX + _HEADER]))
+        origin = _find_root(bytes(data[: _PREFIX + _HEADER]))
         if origin is None:
             raise TraceFormatError(
                 "not an ETDump: the identifier ED00 is missing",
@@ -187,18 +190,18 @@ class EtdumpReader:
             if stated > buffer.size:
                 raise buffer.error(f"truncated: {stated:,} bytes were written, {buffer.size:,} are here", buffer.size)
         try:
-            return _table(buffer)
+            return _build_table(buffer)
         except InvariantError as error:
             raise TraceFormatError(error.problem, where=path, hint=_DAMAGED) from error
 
     def find_clock_problems(self, table: EventTable) -> list[TraceWarning]:
-        """Return the warning that the times cannot be nanoseconds, or may not be; empty where nothing says so.
+        """Return the warning that the times cannot be nanoseconds, or may not be; empty if nothing suggests it.
 
-        Nothing does where a counter is about as fast as a nanosecond and no delegate tells what it ran on.
+        Nothing does if a counter is about as fast as a nanosecond and no delegate tells what it ran on.
         """
-        if problem := _impossible_recording(table):
+        if problem := _find_impossible_recording(table):
             return [TraceWarning("impossible_times", problem, _GIVE_TICKS)]
-        problem = _device_without_clock(table)
+        problem = _find_device_without_clock(table)
         return [TraceWarning("unknown_ticks", problem, _GIVE_TICKS)] if problem else []
 
 
@@ -207,11 +210,11 @@ _LEAST_RECORDING_NS = 30
 _TICK_NAMES = ("EthosUBackend", "native_call_cortex_m::", "native_call_cadence::")
 
 
-def _impossible_recording(table: EventTable) -> str | None:
-    """Return the problem of calls of kernels that take hardly longer than the kernel; None where there is none.
+def _find_impossible_recording(table: EventTable) -> str | None:
+    """Return the problem that kernel calls take hardly longer than their kernels; None if there is no such problem.
 
-    Such a call reads the clock twice and writes an event within it. On x86-64 that took 109 ns or more, and 184 ns on
-    average in the fastest of 56 traces.
+    Such a call reads the clock twice and writes an event within it. On x86-64 that took 109 ns or more, and 184 ns
+    on average in the fastest of 56 traces.
     """
     spent = [
         segment.self_time()[:, segment.columns["scope"].equals(Scope.OPERATOR_CALL.value) & (segment.inference >= 0)]
@@ -224,8 +227,8 @@ def _impossible_recording(table: EventTable) -> str | None:
     return f"the times are not nanoseconds: no processor records a kernel in {recording.mean():.0f} ns"
 
 
-def _device_without_clock(table: EventTable) -> str | None:
-    """Return that kernels or delegates ran which run on devices whose runners count cycles; None where none did."""
+def _find_device_without_clock(table: EventTable) -> str | None:
+    """Return the problem that operators ran on devices whose runners count cycles; None if none did."""
     names = (name for trace in table.traces for segment in trace for name in segment.columns["name"].texts)
     if not any(part in name for name in names for part in _TICK_NAMES):
         return None
@@ -239,16 +242,16 @@ _NO_TRACER = (
 )
 
 
-def _origin(head: bytes) -> int | None:
-    """Position of the root offset: 4 behind a size prefix, 0 without; None when it is not an ETDump."""
+def _find_root(head: bytes) -> int | None:
+    """Return the position of the root offset: 4 after a size prefix, 0 without; None if the file is no ETDump."""
     if head[_HEADER : _HEADER + _PREFIX] == IDENTIFIER:
         return _PREFIX
     return 0 if head[_PREFIX:_HEADER] == IDENTIFIER else None
 
 
-def _table(buffer: FlatBuffer) -> EventTable:
+def _build_table(buffer: FlatBuffer) -> EventTable:
     blocks = Tables(buffer, buffer.root().children(1)[0])
-    parts = list(_parts(buffer, blocks))
+    parts = list(_split_parts(buffer, blocks))
     if not sum(len(part.rows) for part in parts):
         raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
     labels = {text for part in parts for text in part.label.texts}
@@ -261,43 +264,45 @@ def _table(buffer: FlatBuffer) -> EventTable:
     values = tuple(value for _, own_values in settled for value in own_values)
     loads = sum(int(segment.columns["scope"].equals(Scope.LOAD.value).sum()) * segment.repeats for segment in segments)
     if loads > 1:
-        segments = _with_methods(segments)
-    table = EventTable.of_segments(segments, Clock.NS, _warnings(parts, segments, loads, values, quantised=quantised))
+        segments = _number_methods(segments)
+    table = EventTable.of_segments(
+        segments, Clock.NS, _find_problems(parts, segments, loads, values, quantised=quantised)
+    )
     sides = [part.side() for part in parts if part.skipped]
     if values:
         sides.append(SideEvents(values=values))
     return table if not sides else table.with_side(reduce(SideEvents.plus, sides))
 
 
-def _parts(buffer: FlatBuffer, blocks: Tables) -> Iterator[_Part]:
-    """Blocks in file order: those that repeat each other as one part, the others between them as another."""
+def _split_parts(buffer: FlatBuffer, blocks: Tables) -> Iterator[_Part]:
+    """Yield blocks in file order: runs of equal blocks as one part each, the blocks between them as others."""
     pending = 0
     for first, last, even in repeated_spans(blocks.at):
-        repeated = _repeated(buffer, blocks, first, last) if even else None
+        repeated = _decode_repeats(buffer, blocks, first, last) if even else None
         if repeated is not None:
-            yield from _pieces(buffer, blocks, pending, first)
+            yield from _decode_pieces(buffer, blocks, pending, first)
             yield repeated
             pending = last
-    yield from _pieces(buffer, blocks, pending, len(blocks))
+    yield from _decode_pieces(buffer, blocks, pending, len(blocks))
 
 
-def _pieces(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> Iterator[_Part]:
-    """Blocks decoded the general way, as many at a time as stay in the processor's cache."""
+def _decode_pieces(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> Iterator[_Part]:
+    """Decode blocks the general way, as many at a time as stay in the processor's cache."""
     step = max(1, _PIECE_BYTES * len(blocks) // max(buffer.size, 1))
     for begin in range(first, last, step):
-        yield _decoded(buffer, blocks, begin, min(begin + step, last))
+        yield _decode_blocks(buffer, blocks, begin, min(begin + step, last))
 
 
-def _repeated(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part | None:
-    """Blocks that all repeat the first of them; None when they do not."""
-    template = _decoded(buffer, blocks, first, first + 1)
+def _decode_repeats(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part | None:
+    """Decode blocks that all repeat the first of them; None if they do not."""
+    template = _decode_blocks(buffer, blocks, first, first + 1)
     if template.skipped or not template.inferences or template.has_spans_or_values:
         return None
     times = repeated_times(buffer, blocks.at[first:last], template.footprint(blocks.only(first)))
     return None if times is None else replace(template, times=times)
 
 
-def _decoded(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part:
+def _decode_blocks(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part:
     block = Tables(buffer, blocks.at[first:last])
     at, owner = block.children(3)
     events = Tables(buffer, at)
@@ -308,7 +313,7 @@ def _decoded(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part
 
 @dataclass(frozen=True)
 class _Part:
-    """Consecutive blocks while they are decoded: their tables, and the times of those that repeat them."""
+    """Consecutive blocks while they are decoded: their tables, and the times of blocks that repeat them."""
 
     block: Tables  # the blocks that were decoded
     entries: Tables  # their events
@@ -322,28 +327,28 @@ class _Part:
 
     @cached_property
     def name(self) -> Coded:
-        """Names as recorded."""
-        return Coded(*_tupled(self.profile.strings(0)))
+        """Names of events as recorded."""
+        return Coded(*_with_tuple(self.profile.strings(0)))
 
     @cached_property
     def label(self) -> Coded:
-        """The delegate's textual identifiers."""
-        return Coded(*_tupled(self.profile.strings(4)))
+        """Textual identifiers that delegates gave their events."""
+        return Coded(*_with_tuple(self.profile.strings(4)))
 
     @cached_property
     def delegate_id(self) -> Ints:
-        """The delegate's integer identifiers, -1 where absent."""
+        """Integer identifiers that delegates gave their events; -1 if absent."""
         return self.profile.int32(3, -1)
 
     @cached_property
     def is_delegate(self) -> Mask:
-        """Events that a delegate reported."""
+        """Mask of events that a delegate reported."""
         mask: Mask = (self.name.codes < 0) | (self.label.codes >= 0) | (self.delegate_id >= 0)
         return mask
 
     @cached_property
     def start_and_duration(self) -> tuple[Ints, Ints]:
-        """Times of every event; shape (repeats, events)."""
+        """Start and duration of every event in ns; shape (repeats, events)."""
         start, end = self.times or (self.profile.uint64(6)[None], self.profile.uint64(7)[None])
         if start.size and max(int(start.max()), int(end.max())) > np.iinfo(np.int64).max:
             raise self.profile.buffer.error("a time is larger than 2^63")
@@ -351,14 +356,14 @@ class _Part:
 
     @cached_property
     def is_xnnpack(self) -> Mask:
-        """Events of delegates that are named as XNNPACK names operators."""
+        """Mask of events of delegates with names like XNNPACK's operators."""
         texts = np.array([is_xnnpack_name(text) for text in (*self.label.texts, "")], bool)
         mask: Mask = self.is_delegate & texts[self.label.codes]
         return mask
 
     @property
     def has_spans_or_values(self) -> bool:
-        """Whether delegates report spans that lie in each other, or values that are no times: these differ by call."""
+        """Return whether delegates report nested spans, or values that are no times: these differ by call."""
         segment, values = self.segment(UNNAMED_DELEGATE, quantised=False)
         above = np.where(segment.parent >= 0, segment.parent, 0)
         return bool(values) or bool((segment.is_leaf & (segment.parent >= 0) & segment.is_leaf[above]).any())
@@ -369,18 +374,18 @@ class _Part:
 
     @cached_property
     def inferences(self) -> int:
-        """Outermost events of inferences."""
+        """Number of outermost events of inferences."""
         return int(self.name.equals("Method::execute").sum())
 
     def side(self) -> SideEvents:
-        """Events without times."""
+        """Return the events without times."""
         return side_events(self.block, self.entries, self.owner, self.first_run)
 
     def footprint(self, block: Tables) -> Footprint:
-        """Where the one decoded block stands in the file."""
+        """Return the positions of the single decoded block in the file."""
         buffer, profile = self.profile.buffer, self.profile
         tables = np.concatenate([block.at, self.entries.at, profile.at])
-        first, count = (np.concatenate(pair) for pair in zip(*self._texts(block), strict=True))
+        first, count = (np.concatenate(pair) for pair in zip(*self._text_spans(block), strict=True))
         ends = [buffer.table_end(tables), (first + count)[first > 0]]
         times = profile.field(6), profile.field(7)
         fields = [profile.field(slot) for slot in range(6)]
@@ -393,8 +398,8 @@ class _Part:
         high = int(max(end.max() for end in ends if len(end)))
         return Footprint(low, high, tables, *times, known[known > 0], spans, tables - buffer.i32(tables))
 
-    def _texts(self, block: Tables) -> Iterator[tuple[Ints, Ints]]:
-        """First byte and length of all strings and vectors that the block's tables point to."""
+    def _text_spans(self, block: Tables) -> Iterator[tuple[Ints, Ints]]:
+        """Yield first byte and length of all strings and vectors that the block's tables point to."""
         yield block.vector(0, 1)
         yield block.vector(2, 1)
         first, count = block.vector(3)
@@ -404,16 +409,16 @@ class _Part:
 
     def segment(self, backend: str, *, quantised: bool) -> tuple[Segment, tuple[DelegateValue, ...]]:
         """Return the part as a segment of a table, and the values of delegates that are no times of the segment."""
-        scope, level = _roles(self.name, self.is_delegate)
+        scope, level = _scopes_and_levels(self.name, self.is_delegate)
         chain = self.profile.int32(1)
         start, duration = self.start_and_duration
         codes, texts = self.block.strings(0)
-        named = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
+        block_names = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
         parent = parents_from_levels(level, self.rows)
         call = scope.equals(Scope.DELEGATE_CALL.value)
         in_call = (level == _LEAF_LEVEL) & (parent >= 0) & call[parent]
         is_delegate = self.is_delegate | in_call
-        names = _names(self.name, self.label, self.delegate_id)
+        names = _event_names(self.name, self.label, self.delegate_id)
         instruction = np.where(chain < 0, -1, self.profile.int32(2, -1))
         settled = settle_delegate_rows(DelegateRows(names, start[0], duration[0], parent, in_call))
         in_tree = np.ones(len(parent), bool)
@@ -438,13 +443,13 @@ class _Part:
             "run": self.rows,
             "scope": scope,
             "name": names,
-            "backend": _backends(backend, is_delegate | unseen, self.is_xnnpack & marked, leaf),
+            "backend": _backends_of_events(backend, is_delegate | unseen, self.is_xnnpack & marked, leaf),
             "chain": chain,
             "instruction": instruction,
             "delegate_id": self.delegate_id,
             "delegate_label": self.label,
-            "metadata": _metadata(self.profile),
-            "block": Coded(named.codes[self.rows], named.texts),
+            "metadata": _read_metadata(self.profile),
+            "block": Coded(block_names.codes[self.rows], block_names.texts),
             "bundled_input": self.block.int32(1, -1)[self.rows],
             "resolution": np.where(cut, _MICROSECOND, 1),
             # a delegate that reports durations only lays them end to end
@@ -474,12 +479,12 @@ def _kept_rows(
     return in_tree_columns, start[:, in_tree], duration[:, in_tree]
 
 
-def _tupled(coded: tuple[Ints, list[str]]) -> tuple[Ints, tuple[str, ...]]:
+def _with_tuple(coded: tuple[Ints, list[str]]) -> tuple[Ints, tuple[str, ...]]:
     return coded[0], tuple(coded[1])
 
 
-def _roles(name: Coded, is_delegate: Mask) -> tuple[Coded, Ints]:
-    """Scope and nesting level of every event."""
+def _scopes_and_levels(name: Coded, is_delegate: Mask) -> tuple[Coded, Ints]:
+    """Return scope and nesting level of every event."""
     known = [FRAMEWORK.get(text, Scope.KERNEL) for text in name.texts] + [Scope.DELEGATE_OP]
     role = np.where(is_delegate, len(name.texts), name.codes)
     scopes = np.array([SCOPES.index(scope.value) for scope in known], np.int64)
@@ -487,8 +492,8 @@ def _roles(name: Coded, is_delegate: Mask) -> tuple[Coded, Ints]:
     return Coded(scopes[role], SCOPES), levels[role]
 
 
-def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
-    """The name where there is one, else the delegate's text identifier, else its number."""
+def _event_names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
+    """Return for each event its name, else the delegate's text identifier, else its number."""
     unnamed = (name.codes < 0) & (label.codes < 0)
     numbered = np.unique(delegate_id[unnamed])
     code = np.where(name.codes >= 0, name.codes, len(name.texts) + label.codes)
@@ -496,53 +501,55 @@ def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
     return Coded(code, (*name.texts, *label.texts, *(f"delegate operator {number}" for number in numbered.tolist())))
 
 
-def _backends(delegate: str, is_delegate: Mask, is_xnnpack: Mask, leaf: Mask) -> Coded:
-    """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework.
+def _backends_of_events(delegate: str, is_delegate: Mask, is_xnnpack: Mask, leaf: Mask) -> Coded:
+    """Return the backend of each event: the delegate, portable for the runtime's own kernels, none for the framework.
 
-    ``is_xnnpack``: events of XNNPACK where the other events of delegates are those of another one.
+    ``is_xnnpack``: events of XNNPACK if other delegates ran, too.
     """
     codes = np.where(is_xnnpack, 2, np.where(is_delegate, 0, 1))
     return Coded(np.where(leaf, codes, -1), (delegate, PORTABLE, XNNPACK) if is_xnnpack.any() else (delegate, PORTABLE))
 
 
-def _metadata(profile: Tables) -> tuple[bytes | None, ...]:
-    """What delegates attached to their events; empty vectors, which XNNPACK writes, are nothing."""
+def _read_metadata(profile: Tables) -> tuple[bytes | None, ...]:
+    """Return what delegates attached to their events; None for empty vectors, which XNNPACK writes."""
     first, count = profile.vector(5, 1)
-    found: list[bytes | None] = [None] * len(first)
-    raw, left = profile.buffer.bytes, profile.buffer.size
+    attached: list[bytes | None] = [None] * len(first)
+    raw, remaining_bytes = profile.buffer.bytes, profile.buffer.size
     for row in np.flatnonzero(count).tolist():
-        left -= int(count[row])
-        if left < 0:
+        remaining_bytes -= int(count[row])
+        if remaining_bytes < 0:
             raise profile.buffer.error("event metadata overlaps", int(first[row]))
-        found[row] = raw[int(first[row]) : int(first[row] + count[row])].tobytes()
-    return tuple(found)
+        attached[row] = raw[int(first[row]) : int(first[row] + count[row])].tobytes()
+    return tuple(attached)
 
 
-def _with_methods(segments: list[Segment]) -> list[Segment]:
+def _number_methods(segments: list[Segment]) -> list[Segment]:
     """Name methods by what their inferences run: the file does not record which method it was.
 
-    Blocks with the same sequence of instructions and names are of one method, numbered by first appearance.
+    Blocks with the same sequence of instructions and names belong to one method, numbered by first appearance.
     """
     known: dict[int, int] = {}
-    named = []
+    with_methods = []
     for segment in segments:
         name = segment.columns["name"]
         prints = np.array([zlib.crc32(text.encode()) for text in name.texts], np.uint64)[name.codes]
-        blocks = _signatures(segment.columns["run"], segment.columns["instruction"], prints)
-        inside = segment.inference >= 0
-        used = np.isin(np.arange(len(blocks)), segment.columns["run"][inside])
+        blocks = _block_signatures(segment.columns["run"], segment.columns["instruction"], prints)
+        is_inference = segment.inference >= 0
+        used = np.isin(np.arange(len(blocks)), segment.columns["run"][is_inference])
         numbers = np.array([known.setdefault(b, len(known)) if u else -1 for b, u in zip(blocks, used, strict=True)])
-        methods = [f"method {n}" if i else None for n, i in zip(numbers[segment.columns["run"]], inside, strict=True)]
-        named.append(segment.with_columns(method=coded_from(methods)))
-    return named
+        methods = [
+            f"method {n}" if i else None for n, i in zip(numbers[segment.columns["run"]], is_inference, strict=True)
+        ]
+        with_methods.append(segment.with_columns(method=coded_from(methods)))
+    return with_methods
 
 
-def _signatures(run: Ints, instruction: Ints, name: npt.NDArray[np.uint64]) -> list[int]:
-    """A number for each block that depends on the sequence of its instructions and names."""
-    place = (np.arange(len(run)) - np.searchsorted(run, run, side="left") + 1).astype(np.uint64)
+def _block_signatures(run: Ints, instruction: Ints, name: npt.NDArray[np.uint64]) -> list[int]:
+    """Return a number for each block that depends on the sequence of its instructions and names."""
+    position = (np.arange(len(run)) - np.searchsorted(run, run, side="left") + 1).astype(np.uint64)
     mixed = (instruction.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ (name * np.uint64(0x100000001B3))
     total = np.zeros(int(run.max()) + 1, np.uint64)
-    np.add.at(total, run, (mixed + np.uint64(1)) * (place * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(1)))
+    np.add.at(total, run, (mixed + np.uint64(1)) * (position * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(1)))
     return [int(value) for value in total]
 
 
@@ -554,47 +561,47 @@ def _values_warning(values: Sequence[DelegateValue]) -> TraceWarning | None:
     return TraceWarning("delegate_values", message, "their table lists them; the calls they belong to are whole")
 
 
-def _warnings(
+def _find_problems(
     parts: list[_Part], segments: list[Segment], loads: int, values: Sequence[DelegateValue], *, quantised: bool
 ) -> list[TraceWarning]:
-    each = max((int(np.bincount(part.rows[part.is_delegate]).max(initial=0)) for part in parts), default=0)
-    lost = sum(_unfinished(segment) for segment in segments)
-    found = [
-        _skipped(sum(part.skipped for part in parts)),
-        _quantisation(each if quantised else 0),
-        _several_methods(loads),
+    operators = max((int(np.bincount(part.rows[part.is_delegate]).max(initial=0)) for part in parts), default=0)
+    lost = sum(_count_unfinished_events(segment) for segment in segments)
+    warnings = [
+        _skipped_events_warning(sum(part.skipped for part in parts)),
+        _quantisation_warning(operators if quantised else 0),
+        _several_methods_warning(loads),
         _unfinished_warning(lost),
         _values_warning(values),
     ]
-    return [warning for warning in found if warning is not None]
+    return [warning for warning in warnings if warning is not None]
 
 
-def _skipped(count: int) -> TraceWarning | None:
+def _skipped_events_warning(count: int) -> TraceWarning | None:
     if not count:
         return None
     message = f"{count:,} allocation or debug events have no time and stay outside the table"
     return TraceWarning("events_beside", message, "latency and split are not affected; see EventTable.side")
 
 
-def _quantisation(each: int) -> TraceWarning | None:
-    if not each:
+def _quantisation_warning(count: int) -> TraceWarning | None:
+    if not count:
         return None
     message = (
-        f"the delegate truncates operator durations to whole microseconds: up to {each} µs per inference are counted "
+        f"the delegate truncates operator durations to whole microseconds: up to {count} µs per inference are counted "
         "as framework time; start times are not measured"
     )
     return TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")
 
 
-def _several_methods(loads: int) -> TraceWarning | None:
+def _several_methods_warning(loads: int) -> TraceWarning | None:
     if loads < 2:  # noqa: PLR2004 - one method is the usual case
         return None
     message = f"{loads} methods were loaded; inferences are distinguished by what they run, not by name"
     return TraceWarning("several_methods", message, "use the figures per method; the latency over all calls mixes them")
 
 
-def _unfinished(segment: Segment) -> int:
-    """Events of a segment that belong to no inference although they are not part of loading."""
+def _count_unfinished_events(segment: Segment) -> int:
+    """Count the events of a segment that belong to no inference although they are not part of loading."""
     scope = segment.columns["scope"]
     loading = scope.equals(Scope.LOAD.value) | scope.equals(Scope.INIT.value)
     return int(((segment.inference < 0) & ~loading).sum()) * segment.repeats
@@ -611,12 +618,14 @@ _WORD = 4
 _FEWEST = 4
 _CHUNK_BYTES = 1 << 20
 WORTH_BYTES = 1 << 20
-"""Blocks of fewer bytes together are decoded faster than they are compared; measured by bench/decode.py, see
-docs/design/etdump.md."""
+"""Size in bytes below which blocks are decoded faster than compared; measured by bench/decode.py, see
+
+docs/design/etdump.md.
+"""
 
 
 class Footprint(NamedTuple):
-    """Where one decoded block stands, in byte positions of the file."""
+    """Byte positions of one decoded block in the file."""
 
     low: int  # first byte that belongs to it
     high: int  # first byte behind it
@@ -629,9 +638,9 @@ class Footprint(NamedTuple):
 
 
 def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
-    """Split blocks into consecutive ones at a constant distance, where they are worth it, and the others.
+    """Split blocks into runs at a constant distance that are worth comparing, and the blocks between them.
 
-    Yields first block, the one behind the last, and whether they are enough of them at a constant distance.
+    Yields the first block, the one after the last, and whether it is such a run.
     """
     step = np.diff(at)
     border = (np.flatnonzero(np.diff(step)) + 1).tolist()
@@ -650,12 +659,12 @@ def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
 def repeated_times(
     buffer: FlatBuffer, at: Ints, footprint: Footprint
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
-    """Start and end of every event of blocks that repeat the first of them, of shape (blocks, events) each.
+    """Return start and end of every event of blocks that repeat the first of them, of shape (blocks, events) each.
 
-    None when one of them differs in anything else.
+    None if one of them differs in anything else.
     """
     step = int(at[1] - at[0])
-    view = _windows(buffer, at, step, footprint)
+    view = _view_windows(buffer, at, step, footprint)
     if view is None:
         return None
     words = (footprint.tables - footprint.low) >> 2
@@ -668,7 +677,7 @@ def repeated_times(
     rows = max(1, _CHUNK_BYTES // (view.shape[1] * _WORD))
     for first in range(0, len(at), rows):
         chunk = view[first : first + rows]
-        if not _repeats(chunk, template, free, words, step * np.arange(first, first + len(chunk))):
+        if not _repeat_template(chunk, template, free, words, step * np.arange(first, first + len(chunk))):
             return None
         for target, column in zip(times, (start, end), strict=True):
             target[first : first + rows] = chunk[:, column + 1]
@@ -678,9 +687,9 @@ def repeated_times(
 
 
 def _free_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
-    """Words that may differ between blocks: times, and the distance of tables to their layouts.
+    """Return the mask of words that may differ between blocks: times, and the distance of tables to their layouts.
 
-    None when one of them is missing, is read as anything else too, or stands outside of the block: in a damaged file
+    None if one of them is missing, is also read as anything else, or is outside of the block: in a damaged file
     fields may share bytes, and then a word that may differ would also be one that must not.
     """
     times = [footprint.starts, footprint.starts + _WORD, footprint.ends, footprint.ends + _WORD]
@@ -696,7 +705,10 @@ def _free_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
 
 
 def _fixed_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
-    """Words that are read and must be equal: other fields, strings and vectors; None when one is outside the block."""
+    """Return the mask of words that must be equal: other fields, strings and vectors.
+
+    None if one is outside the block.
+    """
     first, length = footprint.spans
     begin, end = (first - footprint.low) >> 2, ((first + length - 1 - footprint.low) >> 2) + 1
     fields = (footprint.fields - footprint.low) >> 2
@@ -712,19 +724,19 @@ def _fixed_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
 
 
 def _describes_layouts(footprint: Footprint, at: Ints) -> bool:
-    """Whether a layout description stands inside of the blocks, where it could differ between them."""
+    """Return whether a layout description lies inside of the blocks, where it could differ between them."""
     low, high = (
         int(edge) + int(shift - at[0]) for edge, shift in ((footprint.low, at.min()), (footprint.high, at.max()))
     )
     return bool(((footprint.layouts >= low) & (footprint.layouts < high)).any())
 
 
-def _windows(buffer: FlatBuffer, at: Ints, step: int, footprint: Footprint) -> NDArray[np.uint32] | None:
-    """The blocks' words as rows of one array, without copying; None when they overlap or leave the file."""
+def _view_windows(buffer: FlatBuffer, at: Ints, step: int, footprint: Footprint) -> NDArray[np.uint32] | None:
+    """Return the blocks' words as rows of one array, without copying; None if they overlap or leave the file."""
     height = footprint.high - footprint.low
     ends = at[[0, -1]] + (footprint.low - int(at[0]))
-    inside = ends.min() >= 0 and ends.max() + height <= buffer.size
-    if step % _WORD or abs(step) < height or not inside:
+    is_in_file = ends.min() >= 0 and ends.max() + height <= buffer.size
+    if step % _WORD or abs(step) < height or not is_in_file:
         return None
     words = buffer.words[int(ends[0]) >> 2 :] if step > 0 else buffer.words[: (int(ends[0]) + height + 3) >> 2]
     first = 0 if step > 0 else int(ends[0]) >> 2
@@ -733,10 +745,10 @@ def _windows(buffer: FlatBuffer, at: Ints, step: int, footprint: Footprint) -> N
     return windows
 
 
-def _repeats(
+def _repeat_template(
     chunk: NDArray[np.uint32], template: NDArray[np.uint32], free: NDArray[np.bool_], tables: Ints, moved: Ints
 ) -> bool:
-    """Whether blocks equal the template outside of free words, and their tables point to the same layouts."""
+    """Return whether blocks equal the template outside of free words, and their tables point to the same layouts."""
     differs = np.bitwise_or.reduce(chunk ^ template, axis=0)
     if differs[~free].any():
         return False

@@ -1,16 +1,17 @@
-"""ETRecords: the exporter's graph, its modules and source lines, and the maps from instructions to debug handles.
+"""Read ETRecords: the exporter's graph, its modules and source lines, and the maps from instructions to debug handles.
 
-Sources: the names of members from ``devtools/etrecord/_etrecord.py`` of ExecuTorch 1.5.1, the JSON of a graph from
-``torch/_export/serde/schema.py`` of torch 2.13. Both are read without either package.
+Sources: the names of members from ``devtools/etrecord/_etrecord.py`` of ExecuTorch 1.5.1, the JSON of a graph
+from ``torch/_export/serde/schema.py`` of torch 2.13. Both are read without either package.
 
-ETRecords without their tensors: what is read of them stays as it is, and weights are left out.
+ETRecords can also be written without their tensors: what is read of them stays as it is, and weights are left
+out.
 
-A record holds the weights of its model twice, and is twice as large as the program. Of the record of MobileNetV3-Small,
-23 MB, 0.8 MB are read; compressed they take 32 KB.
+A record holds the weights of its model twice, and is twice as large as the program. Of the record of
+MobileNetV3-Small, 23 MB, 0.8 MB are read; compressed they take 32 KB.
 
-Where tensors were, an empty member stays: torch reads it as no tensors at all (``deserialize_torch_artifact`` in
-``torch/_export/serde/serialize.py`` of torch 2.13), so ``parse_etrecord`` of ExecuTorch opens a slim record and finds
-the same graph. The graph before the conversion to the edge dialect is left out with its weights.
+Where tensors were, an empty member stays: torch reads it as no tensors at all (``deserialize_torch_artifact``
+in ``torch/_export/serde/serialize.py`` of torch 2.13), so ``parse_etrecord`` of ExecuTorch opens a slim record
+and finds the same graph. The graph before the conversion to the edge dialect is left out with its weights.
 """
 
 from __future__ import annotations
@@ -68,16 +69,16 @@ _DAMAGE = (
 class Archive:
     """The members of an ETRecord, checked before any of them is read.
 
-    Raises NotFoundError: there is no such file; StorageError: it cannot be read; TraceFormatError: it is not an
-    ETRecord, damaged, or built to do harm.
+    Raises NotFoundError if there is no such file, StorageError if it cannot be read, and TraceFormatError if it is
+    no ETRecord, damaged, or built to do harm.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._left = LARGEST_JSON
-        self._zip = self._opened()
+        self._zip = self._open_zip()
         try:
-            self._members = self._checked()
+            self._members = self._check_members()
         except TraceFormatError:
             self._zip.close()
             raise
@@ -96,7 +97,7 @@ class Archive:
         return list(self._members)
 
     def read(self, name: str) -> bytes | None:
-        """A member inflated; None when there is no such member."""
+        """Return the inflated content of a member; None if there is no such member."""
         if name not in self._members:
             return None
         info = self._members[name]
@@ -105,15 +106,15 @@ class Archive:
         try:
             return self._zip.read(info)
         except _DAMAGE as error:
-            raise self.error(f"{_shown(name)} is damaged: {error}", info.header_offset) from error
+            raise self.error(f"{_printable_name(name)} is damaged: {error}", info.header_offset) from error
         except OSError as error:
             raise StorageError(f"cannot be read: {error.strerror}", where=self.path) from error
 
     def error(self, problem: str, offset: int | None = None) -> TraceFormatError:
-        """An error that names this file."""
+        """Return an error that names this file."""
         return TraceFormatError(problem, where=self.path, offset=offset, hint=_HINT)
 
-    def _opened(self) -> zipfile.ZipFile:
+    def _open_zip(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.path)
         except FileNotFoundError:
@@ -123,7 +124,7 @@ class Archive:
         except OSError as error:
             raise StorageError(f"cannot be read: {error.strerror}", where=self.path) from error
 
-    def _checked(self) -> dict[str, zipfile.ZipInfo]:
+    def _check_members(self) -> dict[str, zipfile.ZipInfo]:
         infos = self._zip.infolist()
         if len(infos) > _MOST_MEMBERS:
             raise self.error(
@@ -133,7 +134,7 @@ class Archive:
         for info in infos:
             self._check_member(info)
             if info.filename in members:
-                raise self.error(f"two members have the name {_shown(info.filename)}", info.header_offset)
+                raise self.error(f"two members have the name {_printable_name(info.filename)}", info.header_offset)
             members[info.filename] = info
         if IDENTIFIER not in members:
             raise self.error(f"not an ETRecord: the member {IDENTIFIER} is missing")
@@ -142,37 +143,42 @@ class Archive:
     def _check_member(self, info: zipfile.ZipInfo) -> None:
         name = info.orig_filename
         if leads_out(name) or ":" in name:
-            raise self.error(f"the name {_shown(name)} points outside the archive", info.header_offset)
+            raise self.error(f"the name {_printable_name(name)} points outside the archive", info.header_offset)
         if stat.S_ISLNK(info.external_attr >> 16):
-            raise self.error(f"{_shown(name)} is a link", info.header_offset)
+            raise self.error(f"{_printable_name(name)} is a link", info.header_offset)
         if info.header_offset < 0:
-            raise self.error(f"{_shown(name)} starts before the file")
+            raise self.error(f"{_printable_name(name)} starts before the file")
         if info.flag_bits & _ENCRYPTED:
-            raise self.error(f"{_shown(name)} is encrypted", info.header_offset)
+            raise self.error(f"{_printable_name(name)} is encrypted", info.header_offset)
         if info.compress_type not in _METHODS:
-            raise self.error(f"{_shown(name)} is compressed by an unusual method", info.header_offset)
+            raise self.error(f"{_printable_name(name)} is compressed by an unusual method", info.header_offset)
 
     def _check_size(self, info: zipfile.ZipInfo) -> None:
         size, stored = info.file_size, info.compress_size
         if size > self._left:
-            problem = f"{_shown(info.filename)} would need {size:,} bytes, the limit is {LARGEST_JSON:,} for all"
+            problem = (
+                f"{_printable_name(info.filename)} would need {size:,} bytes, the limit is {LARGEST_JSON:,} for all"
+            )
             raise self.error(problem, info.header_offset)
-        whole = self.path.stat().st_size
-        if info.header_offset + stored > whole or (info.compress_type == zipfile.ZIP_STORED and stored != size):
-            problem = f"{_shown(info.filename)} claims {stored:,} stored bytes for {size:,}, the file has {whole:,}"
+        file_size = self.path.stat().st_size
+        if info.header_offset + stored > file_size or (info.compress_type == zipfile.ZIP_STORED and stored != size):
+            problem = (
+                f"{_printable_name(info.filename)} claims {stored:,} stored bytes for "
+                f"{size:,}, the file has {file_size:,}"
+            )
             raise self.error(problem, info.header_offset)
         if expands_too_far(size, stored):
-            problem = f"{_shown(info.filename)} would grow from {stored:,} to {size:,} bytes: a zip bomb"
+            problem = f"{_printable_name(info.filename)} would grow from {stored:,} to {size:,} bytes: a zip bomb"
             raise self.error(problem, info.header_offset)
 
 
 def expands_too_far(size: int, stored: int) -> bool:
-    """Whether so many bytes in so few stored ones are taken for a zip bomb."""
+    """Return whether a size is suspicious for so few stored bytes: a zip bomb."""
     return size > _FREE_EXPANSION and size > stored * _MOST_EXPANSION
 
 
-def _shown(name: str) -> str:
-    """A name from the file as it can be printed: control characters escaped, not longer than a line."""
+def _printable_name(name: str) -> str:
+    """Return a name from the file in printable form: control characters escaped, not longer than a line."""
     return repr(name[:60])
 
 
@@ -185,16 +191,16 @@ _LARGEST_HANDLE = 2**63
 
 
 class UnreadableError(ValueError):
-    """A text or a number inside the JSON is not what the exporter writes."""
+    """Raised if a text or a number inside the JSON is not what the exporter writes."""
 
 
 def listed(handles: Handles) -> tuple[int, ...]:
-    """One handle or several, as several."""
+    """Return handles as a tuple, also if there is only one."""
     return (handles,) if isinstance(handles, int) else tuple(handles)
 
 
 class Name(msgspec.Struct):
-    """What a tensor, or a call of a delegate, is referred to by."""
+    """Name of a tensor, or of a call of a delegate."""
 
     name: str
 
@@ -203,7 +209,7 @@ DelegateMap: TypeAlias = dict[str, dict[int, Name]]
 
 
 class SubGraph(msgspec.Struct):
-    """What holds a graph: the body of a branch or loop, or a module."""
+    """Container of a graph: the body of a branch or loop, or a module."""
 
     graph: WireGraph
 
@@ -219,11 +225,15 @@ class Argument(msgspec.Struct):
     as_graph: SubGraph | None = None
 
     def tensors(self) -> list[str]:
-        """Names of the tensors in it."""
-        optional = [one for one in (self.as_optional_tensor, *(self.as_optional_tensors or [])) if one is not None]
+        """Return the names of the tensors in the argument."""
+        optional = [
+            argument
+            for argument in (self.as_optional_tensor, *(self.as_optional_tensors or []))
+            if argument is not None
+        ]
         nested = [name for names in self.as_nested_tensors or [] for name in names]
-        named = [self.as_tensor, *(self.as_tensors or []), *(each.as_tensor for each in optional), *nested]
-        return [each.name for each in named if each is not None]
+        references = [self.as_tensor, *(self.as_tensors or []), *(argument.as_tensor for argument in optional), *nested]
+        return [reference.name for reference in references if reference is not None]
 
 
 class Input(msgspec.Struct):
@@ -233,27 +243,30 @@ class Input(msgspec.Struct):
 
 
 class Metadata(msgspec.Struct):
-    """What the exporter noted beside an operator."""
+    """Notes of the exporter beside an operator."""
 
     stack_trace: str | None = None
     nn_module_stack: str | None = None
     debug_handle: str | int | None = None
 
     def handles(self) -> tuple[int, ...]:
-        """The debug handles; a text holds one number or a list of them."""
+        """Return the debug handles; a text holds one number or a list of them.
+
+        Raises UnreadableError for other texts.
+        """
         if self.debug_handle is None:
             return ()
         text = str(self.debug_handle)
         if not _LIST_OF_NUMBERS.fullmatch(text):
             raise UnreadableError(f"{text[:40]!r} is not a debug handle")
-        found = tuple(int(number) for number in _NUMBER.findall(text))
-        if max(found, default=_LARGEST_HANDLE) >= _LARGEST_HANDLE:
+        handles = tuple(int(number) for number in _NUMBER.findall(text))
+        if max(handles, default=_LARGEST_HANDLE) >= _LARGEST_HANDLE:
             raise UnreadableError(f"{text[:40]!r} is not a debug handle")
-        return found
+        return handles
 
 
 class WireNode(msgspec.Struct):
-    """An operator."""
+    """An operator of a graph."""
 
     target: str
     inputs: list[Input]
@@ -275,7 +288,7 @@ class Size(msgspec.Struct):
     as_expr: Expression | None = None
 
     def value(self) -> int | str:
-        """The number, or the text of the expression."""
+        """Return the number, or the text of the expression. Raises UnreadableError if it is neither."""
         if self.as_int is not None and 0 <= self.as_int < _LARGEST_HANDLE:
             return self.as_int
         if self.as_expr is None:
@@ -290,7 +303,7 @@ class TensorMeta(msgspec.Struct):
 
 
 class WireGraph(msgspec.Struct):
-    """Operators and tensors."""
+    """Operators and tensors of a graph."""
 
     nodes: list[WireNode]
     tensor_values: dict[str, TensorMeta]
@@ -310,71 +323,71 @@ _GRAPH_ID = "export_graph_id"
 
 
 def read_graph(method: str, graph: WireGraph) -> EdgeGraph:
-    """The operators and tensors of a method, those of branches and loops behind its own."""
+    """Return the operators and tensors of a method, those of branches and loops after its own."""
     nodes: list[EdgeNode] = []
     sizes: dict[str, tuple[int | str, ...]] = {}
     texts = _Texts()
     waiting = deque([graph])
     while waiting:
-        each = waiting.popleft()
-        nodes += (_node(node, texts) for node in each.nodes)
-        sizes |= {name: tuple(size.value() for size in meta.sizes) for name, meta in each.tensor_values.items()}
-        arguments = (argument.arg.as_graph for node in each.nodes for argument in node.inputs)
+        current = waiting.popleft()
+        nodes += (_read_node(node, texts) for node in current.nodes)
+        sizes |= {name: tuple(size.value() for size in meta.sizes) for name, meta in current.tensor_values.items()}
+        arguments = (argument.arg.as_graph for node in current.nodes for argument in node.inputs)
         waiting += (inner.graph for inner in arguments if inner is not None)
     return EdgeGraph(method, tuple(nodes), sizes)
 
 
 class _Texts:
-    """Stack traces and module stacks, each distinct text taken apart once: operators of one layer share theirs."""
+    """Parsers of stack traces and module stacks with a cache, since operators of one layer share theirs."""
 
     def __init__(self) -> None:
-        self.frames = cache(_frames)
-        self.modules = cache(_modules)
+        self.frames = cache(_parse_stack_trace)
+        self.modules = cache(_parse_module_stack)
 
 
-def _node(node: WireNode, texts: _Texts) -> EdgeNode:
+def _read_node(node: WireNode, texts: _Texts) -> EdgeNode:
     return EdgeNode(
         name=node.name or "",
-        target=_target(node.target),
-        inputs=tuple(name for each in node.inputs for name in each.arg.tensors()),
-        outputs=tuple(name for each in node.outputs for name in each.tensors()),
+        target=_operator_name(node.target),
+        inputs=tuple(name for node_input in node.inputs for name in node_input.arg.tensors()),
+        outputs=tuple(name for node_output in node.outputs for name in node_output.tensors()),
         frames=texts.frames(node.metadata.stack_trace or ""),
         modules=texts.modules(node.metadata.nn_module_stack or ""),
         handles=node.metadata.handles(),
     )
 
 
-def _target(target: str) -> str:
+def _operator_name(target: str) -> str:
     for prefix in _PREFIXES:
         target = target.removeprefix(prefix)
     return target
 
 
-def _frames(trace: str) -> tuple[SourceLine, ...]:
-    """Lines of the form ``File "x", line 1, in f``, each with the line of code behind it where there is one."""
+def _parse_stack_trace(trace: str) -> tuple[SourceLine, ...]:
+    """Parse lines of the form ``File "x", line 1, in f``, each with the line of code after it if there is one."""
     lines = [line.strip() for line in trace.splitlines()]
-    found = []
+    source_lines = []
     for line, code in zip(lines, [*lines, ""][1:], strict=True):
         match = _FRAME.fullmatch(line)
         if match:
             file, number, function = match.groups()
-            found.append(SourceLine(file, int(number), function, "" if _FRAME.fullmatch(code) else code))
-    return tuple(found)
+            source_lines.append(SourceLine(file, int(number), function, "" if _FRAME.fullmatch(code) else code))
+    return tuple(source_lines)
 
 
-def _modules(stack: str) -> tuple[ModuleScope, ...]:
-    """Entries ``key,path,type`` between semicolons."""
+def _parse_module_stack(stack: str) -> tuple[ModuleScope, ...]:
+    """Parse module stack entries ``key,path,type`` between semicolons."""
     scopes = []
     for entry in filter(None, stack.split(";")):
-        parts = _split(entry)
+        parts = _split_at_commas(entry)
         if len(parts) != _SCOPE_PARTS:
             raise UnreadableError(f"{entry[:60]!r} is not a module stack entry")
         scopes.append(ModuleScope(parts[1], parts[2]))
     return tuple(scopes)
 
 
-def _split(entry: str) -> list[str]:
-    """An entry at its commas, those inside brackets left alone."""
+def _split_at_commas(entry: str) -> list[str]:
+    """Split an entry at its commas, except for commas inside brackets."""
     depth, start, parts = 0, 0, []
     for match in re.finditer(r"[][(),]", entry):
         depth += (match[0] in {"[", "("}) - (match[0] in {"]", ")"})
@@ -399,7 +412,7 @@ _NAME_AT = 30
 
 
 def is_etrecord(head: bytes) -> bool:
-    """Whether a file that starts with these bytes (at least 41) is an ETRecord: a zip file with its mark in front."""
+    """Return whether a file that starts with these bytes (at least 41) is an ETRecord: a zip with its mark in front."""
     return head.startswith(_LOCAL_HEADER) and head[_NAME_AT:].startswith(IDENTIFIER.encode())
 
 
@@ -432,32 +445,32 @@ _OLD_HINT = (
 
 
 def _read_members(archive: Archive) -> EtRecord:
-    found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
-    delegates = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
+    handles_by_instruction = _by_instruction(_read_json_member(archive, _HANDLES, _HANDLE_MAP))
+    delegates = _by_instruction(_read_json_member(archive, _DELEGATES, _DELEGATE_MAP))
     return EtRecord(
-        graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
-        instruction_handles={place: listed(handles) for place, handles in found.items()},
-        delegates={place: own.name for place, own in delegates.items()},
+        graphs=tuple(_read_method_graph(archive, name) for name in archive.names if _is_graph(name)),
+        instruction_handles={instruction: listed(handles) for instruction, handles in handles_by_instruction.items()},
+        delegates={instruction: delegate.name for instruction, delegate in delegates.items()},
     )
 
 
 def is_read(name: str) -> bool:
-    """Whether a member is one that :func:`read_etrecord` or ExecuTorch's Inspector reads."""
+    """Return whether a member is one that :func:`read_etrecord` or ExecuTorch's Inspector reads."""
     return name in {IDENTIFIER, _HANDLES, _DELEGATES, _OUTPUTS} or _is_graph(name)
 
 
 def pickles_of(name: str) -> tuple[str, ...]:
-    """Names of the members with the tensors of a graph; none for another member."""
+    """Return the names of the members with the tensors of a graph; empty for other members."""
     return tuple(f"{name}{kind}" for kind in _PICKLED) if _is_graph(name) else ()
 
 
 def _is_graph(name: str) -> bool:
-    """A record of one method, or of the kind before 1.0, has the graph under the bare name."""
+    """Return whether a member is a graph; records with one method, or from before 1.0, store it under the bare name."""
     return name == _GRAPH or (name.startswith(f"{_GRAPH}/") and not name.endswith(_PICKLED))
 
 
-def _graph(archive: Archive, name: str) -> EdgeGraph:
-    program = _decoded(archive, name, _PROGRAM)
+def _read_method_graph(archive: Archive, name: str) -> EdgeGraph:
+    program = _read_json_member(archive, name, _PROGRAM)
     if program is None:
         raise archive.error(f"the member {name!r} is missing")
     method = name.partition("/")[2] or _ONLY_METHOD
@@ -467,22 +480,23 @@ def _graph(archive: Archive, name: str) -> EdgeGraph:
         raise archive.error(f"{name!r}: {error}") from error
 
 
-def _decoded(archive: Archive, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """A JSON member; None when it is absent."""
+def _read_json_member(archive: Archive, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """Read a JSON member; None if it is absent. Raises TraceFormatError for unexpected content."""
     data = archive.read(name)
     if data is None:
         return None
     try:
-        return _decode(data, decoder)
+        return _decode_json(data, decoder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise archive.error(f"{name!r} has unexpected content: {error}") from error
 
 
-def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """What JSON holds, also with the numbers that Python's own writer puts there against the standard.
+def _decode_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode JSON, also with the non-finite numbers that Python's own writer puts there against the standard.
 
-    The exporter writes ``-Infinity`` for the mask of an attention and ``Infinity`` for an unbounded size. They stand
-    where nothing is read, but msgspec refuses the whole text, so Python's reader, which takes them, goes first.
+    The exporter writes ``-Infinity`` for the mask of an attention and ``Infinity`` for an unbounded size. They
+    stand where nothing is read, but msgspec refuses the whole text, so Python's reader, which takes them, goes
+    first.
     """
     try:
         return decoder.decode(data)
@@ -496,25 +510,25 @@ def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         return content
 
 
-def _by_method(found: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T]:
-    """What is recorded for an instruction, by method and number."""
-    maps = (found or {}).items()
-    return {(method, instruction): each for method, by_number in maps for instruction, each in by_number.items()}
+def _by_instruction(by_method: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T]:
+    """Flatten records of instructions into one mapping by method and number."""
+    maps = (by_method or {}).items()
+    return {(method, instruction): value for method, by_number in maps for instruction, value in by_number.items()}
 
 
 def slim_etrecord(path: Path) -> bytes:
-    """The content of an ETRecord that reads the same as the one at a path, without tensors.
+    """Return the content of an ETRecord without tensors, which reads like the one at a path.
 
     The same record gives the same bytes, and a slim one gives itself.
     """
     with Archive(path) as archive:
-        members = dict(_kept(archive))
-    small, harmless = _packed(members, zipfile.ZIP_DEFLATED)
-    return small if harmless else _packed(members, zipfile.ZIP_STORED)[0]
+        members = dict(_slim_members(archive))
+    small, harmless = _write_zip(members, zipfile.ZIP_DEFLATED)
+    return small if harmless else _write_zip(members, zipfile.ZIP_STORED)[0]
 
 
-def _kept(archive: Archive) -> Iterator[tuple[str, bytes]]:
-    """Members of the slim record with their content, in the order of the file."""
+def _slim_members(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    """Yield the members of the slim record with their content, in the order of the file."""
     names = archive.names
     emptied = {pickle for name in names for pickle in pickles_of(name)}
     for name in names:
@@ -524,8 +538,8 @@ def _kept(archive: Archive) -> Iterator[tuple[str, bytes]]:
             yield name, archive.read(name) or b""
 
 
-def _packed(members: Mapping[str, bytes], method: int) -> tuple[bytes, bool]:
-    """A zip file, and whether no member of it expands so far that it would be refused."""
+def _write_zip(members: Mapping[str, bytes], method: int) -> tuple[bytes, bool]:
+    """Return a zip file, and whether no member of it expands so far that it would be refused."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as file:
         for name, content in members.items():

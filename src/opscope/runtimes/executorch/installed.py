@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BACKEND = "libexecutorch_backend_xnnpack"
 THREADPOOL = "libexecutorch_threadpool"
 TRACES_SINCE = "1.5.0"
-"""The first executorch whose wheels trace events, and whose libraries other programs can link."""
+"""The first version whose wheels trace events, and whose libraries other programs can link."""
 TRIED = {"executorch": ("0.7.0", "1.4.0", "1.4.1", "1.5.0", "1.5.1"), "torch": ("2.8.0", "2.13.0")}
 """Versions that runs were made with: docs/reference/versions.md."""
 _BINDINGS = "_portable_lib"
@@ -28,7 +28,7 @@ _COMMIT = re.compile(r"^git_version\b[^=]*= ['\"]([0-9a-f]{40})['\"]", re.MULTIL
 
 
 class InstalledRuntime(NamedTuple):
-    """The runtime's libraries."""
+    """The libraries of the installed runtime."""
 
     version: str  # of the package
     features: Path  # library with `cpuinfo_isa`, by which kernels are chosen
@@ -38,31 +38,34 @@ class InstalledRuntime(NamedTuple):
 
 
 def runtime_hint() -> str:
-    """How to install what runs programs, and what exports them."""
+    """Return how to install what runs programs, and what exports them."""
     with_torch = install_command("executorch")
     return f"{install_command('runtime')}; with torch, to export models: {with_torch}"
 
 
 def installed_runtime(python: Python = HERE) -> InstalledRuntime:
-    """What is installed; neither executorch nor torch is imported."""
+    """Find the installed runtime; neither executorch nor torch is imported.
+
+    Raises MissingDependencyError if it is not installed or cannot run models here.
+    """
     package = python.place("executorch")
     if package is None:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError("executorch is not installed", hint=runtime_hint())
-    found = python.version("executorch") or "of unknown version"
+    installed_version = python.version("executorch") or "of unknown version"
     directory = package / "lib"
     pool, backend = library_path(directory, THREADPOOL), library_path(directory, BACKEND)
     if pool.exists() and backend.exists():
-        return InstalledRuntime(found, pool, backend, "_C", traces=True)
+        return InstalledRuntime(installed_version, pool, backend, "_C", traces=True)
     bindings = next(iter(sorted((package / "extension/pybindings").glob(f"{_BINDINGS}*.so"))), None)
     if bindings is None:
-        problem = f"executorch {found} has no runtime for this system"
+        problem = f"executorch {installed_version} has no runtime for this system"
         raise MissingDependencyError(problem, where=package, hint=install_command("executorch"))
     torch = python.place("torch")
     if torch is None:
-        problem = f"torch is not installed, and executorch {found} needs it to run models"
+        problem = f"torch is not installed, and executorch {installed_version} needs it to run models"
         raise MissingDependencyError(problem, hint=install_command("executorch"))
-    return InstalledRuntime(found, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
+    return InstalledRuntime(installed_version, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
 
 
 def source_versions(python: Python = HERE) -> dict[str, str]:
@@ -77,7 +80,7 @@ def source_versions(python: Python = HERE) -> dict[str, str]:
 
 
 def library_directory(python: Python = HERE) -> Path:
-    """Directory of the libraries that other programs link: the native runner, and what measures ceilings."""
+    """Return the directory of the libraries that other programs link: the native runner, and what measures ceilings."""
     runtime = installed_runtime(python)
     if not runtime.traces:
         problem = f"executorch {runtime.version} keeps its runtime inside the Python bindings"
@@ -87,14 +90,14 @@ def library_directory(python: Python = HERE) -> Path:
 
 
 def binding_libraries() -> list[Path]:
-    """The libraries that the Python bindings load, and those of further kernels that the package ships."""
+    """Return the libraries that the Python bindings load, and those of further kernels that the package ships."""
     runtime = installed_runtime()
     package = HERE.place("executorch") or Path()
-    places = ("lib", "extension/pybindings", "kernels/quantized", "extension/llm/custom_ops")
-    paths = [path for place in places for path in sorted((package / place).glob("*")) if path.suffix in _SUFFIXES]
+    folders = ("lib", "extension/pybindings", "kernels/quantized", "extension/llm/custom_ops")
+    paths = [path for folder in folders for path in sorted((package / folder).glob("*")) if path.suffix in _SUFFIXES]
     return list(dict.fromkeys([runtime.backend, *paths]))
 
 
 def library_path(directory: Path, name: str) -> Path:
-    """File of one of the runtime's libraries."""
+    """Return the path of one of the runtime's libraries."""
     return directory / f"{name}.{'dylib' if sys.platform == 'darwin' else 'so'}"

@@ -1,7 +1,7 @@
-"""What a build of the runtime can call: operators and backends, read from its libraries. Nothing is loaded.
+"""Find operators and backends that a build of the runtime can call, by reading its libraries. Nothing is loaded.
 
-A library registers an operator or a backend under its name, which therefore stands in the file: a name that stands in
-none of the libraries is registered by none of them.
+A library registers an operator or a backend under its name, which therefore stands in the file: a name that
+stands in none of the libraries is registered by none of them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ EXTRA_KERNELS = (
     ShippedKernels("quantized_decomposed", "executorch.kernels.quantized", "libexecutorch_kernels_quantized"),
     ShippedKernels("llama", "executorch.extension.llm.custom_ops.custom_ops", None),
 )
-"""Beyond those that both always have."""
+"""Kernel libraries beyond those that the Python bindings and C++ programs always have."""
 
 
 def extra_kernels(program: Path) -> list[ShippedKernels]:
-    """The libraries of further kernels whose operators a program calls."""
-    spaces = {name.partition("::")[0] for name in _called(program)[0]}
+    """Return the libraries of further kernels whose operators a program calls."""
+    spaces = {name.partition("::")[0] for name in _called_names(program)[0]}
     return [library for library in EXTRA_KERNELS if library.namespace in spaces]
 
 
-def _unregistered(program: Path, libraries: Iterable[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Operators and backends that a program calls and none of these libraries registers, in the program's order."""
-    operators, backends = _called(program)
+def _find_unregistered(program: Path, libraries: Iterable[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return operators and backends that a program calls but no library registers, in the program's order."""
+    operators, backends = _called_names(program)
     missing = {*operators, *backends}
     for library in libraries:
         if missing and library.is_file():
@@ -52,20 +52,20 @@ def _unregistered(program: Path, libraries: Iterable[Path]) -> tuple[tuple[str, 
 
 
 def check_registered(program: Path, libraries: Sequence[Path], where: str) -> None:
-    """Refuse a program that a build cannot run, by the names of what is missing."""
-    operators, backends = _unregistered(program, libraries)
+    """Raise MissingDependencyError for a program that a build cannot run, with the names of what is missing."""
+    operators, backends = _find_unregistered(program, libraries)
     if backends:
         hint = (
             "export the program for XNNPACK (opscope export), or use an executor_runner built with that backend: "
             "--target runner:PATH"
         )
         raise MissingDependencyError(
-            f"the runtime of {where} has no backend {_listed(backends)}, which the program calls",
+            f"the runtime of {where} has no backend {_list_names(backends)}, which the program calls",
             where=program,
             hint=hint,
         )
     if operators:
-        problem = f"the runtime of {where} does not register {_listed(operators)}, which the program calls"
+        problem = f"the runtime of {where} does not register {_list_names(operators)}, which the program calls"
         raise MissingDependencyError(problem, where=program, hint=_how_to_get(operators))
 
 
@@ -79,19 +79,19 @@ def _how_to_get(operators: Sequence[str]) -> str:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     most = 5
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def _called(program: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return _names(str(program), program.stat().st_mtime_ns) if program.exists() else ((), ())
+def _called_names(program: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return _read_called_names(str(program), program.stat().st_mtime_ns) if program.exists() else ((), ())
 
 
 @lru_cache(maxsize=4)
-def _names(program: str, _changed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Operators and backends that a program calls, each once; a file that changed is read again."""
+def _read_called_names(program: str, _changed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return operators and backends that a program calls, each once; a file that changed is read again."""
     plans = read_executable(Path(program)).plans
 
     def of(kind: InstructionKind) -> Iterator[str]:

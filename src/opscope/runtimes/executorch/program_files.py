@@ -1,4 +1,6 @@
-"""The files of a program: itself, the records of its export, its weights; which of its methods a process calls.
+"""Read the files of a program: itself, the records of its export, its weights.
+
+And choose which methods a process calls.
 
 Weights in a separate file (.ptd): which data it holds, by their keys; and which a program looks for in one.
 
@@ -69,52 +71,55 @@ _MAGIC_AT, _HEADER_AT, _HEADER_END = 8, 12, 48
 _NAMED_DATA, _KEY = 2, 0
 _HINT = "the file is truncated, corrupted, or not a .ptd: copy it again from the source"
 LOOP_CALLS = 16
-"""Calls of the method that makes one token, behind one call of each other method."""
+"""Number of calls of the method that makes one token, after one call of each other method."""
 
 
-def program_data(program: Path, named: Path | None) -> Path | None:
-    """The .ptd that a program needs; None for one that holds all its weights itself."""
+def program_data(program: Path, data_file: Path | None) -> Path | None:
+    """Return the .ptd that a program needs; None for a program that holds all its weights itself.
+
+    ``data_file`` is the one that a user named. Raises UsageError, MismatchError or NotFoundError if none fits.
+    """
     needed = external_keys(program)
-    if named is not None:
-        found = data_keys(named)
+    if data_file is not None:
+        available = data_keys(data_file)
         if not needed and set(read_executable(program).backends()) <= {BACKEND}:
             problem = f"{program.name} contains all its weights"
             raise UsageError(problem, where="--data", hint="leave it out")
-        missing = [key for key in needed if key not in found]
+        missing = [key for key in needed if key not in available]
         if missing:
-            problem = f"it has no {_listed(missing)}, which {program.name} looks for"
-            raise MismatchError(problem, where=named, hint="name the .ptd from the same export")
-        return named
-    return _beside(program, needed) if needed else None
+            problem = f"it has no {_list_keys(missing)}, which {program.name} looks for"
+            raise MismatchError(problem, where=data_file, hint="name the .ptd from the same export")
+        return data_file
+    return _find_beside(program, needed) if needed else None
 
 
-def _beside(program: Path, needed: Sequence[str]) -> Path:
-    fitting = [path for path in sorted(program.parent.glob(f"*{DATA_SUFFIX}")) if _fits(path, needed)]
+def _find_beside(program: Path, needed: Sequence[str]) -> Path:
+    fitting = [path for path in sorted(program.parent.glob(f"*{DATA_SUFFIX}")) if _has_keys(path, needed)]
     paths = [path for path in fitting if path.stem == program.stem]
     if len(paths or fitting) == 1:
         return (paths or fitting)[0]
     if fitting:
         names = ", ".join(path.name for path in fitting)
         raise UsageError(f"several files have the weights of {program.name}: {names}", where="--data", hint=_HOW)
-    problem = f"its weights are in another file, but no .ptd next to it has {_listed(needed)}"
+    problem = f"its weights are in another file, but no .ptd next to it has {_list_keys(needed)}"
     raise NotFoundError(problem, where=program, hint=_HOW)
 
 
-def _fits(path: Path, needed: Sequence[str]) -> bool:
-    """Whether a file has all that is needed; one that is damaged has not."""
+def _has_keys(path: Path, needed: Sequence[str]) -> bool:
+    """Return whether a file has all data of these keys; a damaged one has not."""
     try:
         return data_keys(path).issuperset(needed)
     except OpscopeError:
         return False
 
 
-def _listed(keys: Sequence[str]) -> str:
+def _list_keys(keys: Sequence[str]) -> str:
     more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
     return ", ".join(keys[:_SHOWN]) + more
 
 
 def program_files(source: Path, data: Path | None = None) -> list[Path]:
-    """The program that was named, the records beside it when there are any, and its weights when they are apart."""
+    """Return a program, the records beside it if there are any, and the file of its weights if they are separate."""
     # Exporters write the one or the other.
     beside = (source.with_suffix(RECORD_SUFFIX), source.with_name(f"{source.name}{RECORD_SUFFIX}"))
     etrecord = next((file for file in beside if file.is_file()), None)
@@ -127,7 +132,7 @@ def program_files(source: Path, data: Path | None = None) -> list[Path]:
 
 
 def with_facts(model: Model, source: Path | None, files: Sequence[Path], home: str) -> Model:
-    """What a manifest says about a model, with what its plan and the records beside it tell."""
+    """Add to the description of a model what its plan and the records beside it state."""
     program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
     payloads = {delegate.data for plan in executable.plans for delegate in plan.delegates if delegate.data}
@@ -146,19 +151,22 @@ def with_facts(model: Model, source: Path | None, files: Sequence[Path], home: s
 
 
 def phases_of(program: Path) -> dict[str, Phase]:
-    """What a record says of the phases, with the places that the program allocates for keys and values."""
+    """Return the recorded phases of methods, with the cache sizes that the program allocates for them."""
     recorded = recorded_phases(program)
-    places = {plan.name: cache_places(plan) for plan in read_executable(program).plans} if recorded else {}
-    return {name: msgspec.structs.replace(phase, cache=places.get(name)) for name, phase in recorded.items()}
+    cache_sizes = {plan.name: cache_places(plan) for plan in read_executable(program).plans} if recorded else {}
+    return {name: msgspec.structs.replace(phase, cache=cache_sizes.get(name)) for name, phase in recorded.items()}
 
 
 def kept_files(files: Sequence[Path], work: Path) -> list[Path]:
-    """The files to copy into a bundle, in the same order."""
-    return [_slim(file, work) if file.suffix == RECORD_SUFFIX else file for file in files]
+    """Return the files to copy into a bundle, in the same order; records are replaced by copies without weights."""
+    return [_write_slim(file, work) if file.suffix == RECORD_SUFFIX else file for file in files]
 
 
-def _slim(record: Path, directory: Path) -> Path:
-    """A record without weights; one that cannot be read as it is, since analyses then say what is wrong with it."""
+def _write_slim(record: Path, directory: Path) -> Path:
+    """Write a record without weights and return its path.
+
+    An unreadable one is kept, since analyses report its damage.
+    """
     try:
         content = slim_etrecord(record)
     except TraceFormatError:
@@ -169,81 +177,91 @@ def _slim(record: Path, directory: Path) -> Path:
 
 
 def data_keys(path: Path) -> frozenset[str]:
-    """Keys of the data in a .ptd."""
+    """Return the keys of the data in a .ptd. Raises TraceFormatError if it is damaged."""
     content = mapped_file(path)
     if bytes(content[4:6]) != _IDENTIFIER or len(content) < _HEADER_END:
         raise TraceFormatError("not a .ptd: the identifier FT is missing", where=path, hint=_HINT)
     if bytes(content[_MAGIC_AT:_HEADER_AT]) != _MAGIC:
         raise TraceFormatError("its extended header is missing", where=path, hint=_HINT)
     _, start, size, base, data = struct.unpack_from("<IQQQQ", content, _HEADER_AT)
-    whole = max(start + size, base + data)
-    if whole > len(content):
-        problem = f"truncated: {whole:,} bytes were written, {len(content):,} are here"
+    written_size = max(start + size, base + data)
+    if written_size > len(content):
+        problem = f"truncated: {written_size:,} bytes were written, {len(content):,} are here"
         raise TraceFormatError(problem, where=path, hint=_HINT)
     root = FlatBuffer(content[: start + size], str(path)).root()
     return frozenset(texts(nested(root, _NAMED_DATA)[0], _KEY))
 
 
 def external_keys(program: Path) -> list[str]:
-    """Keys of the data that a program looks for in another file, each once; empty where it holds all itself.
+    """Return the keys of the data that a program looks for in another file, each once; empty if it holds all itself.
 
-    Those of delegates other than XNNPACK's are not known.
+    Keys of delegates other than XNNPACK's are unknown.
     """
     executable = read_executable(program)
     values = [value for plan in executable.plans for value in plan.values]
     names = [value.name for value in values if isinstance(value, PlannedTensor) and value.external]
     # A program may be kept without the payloads of its delegates.
     if all(delegate.data for plan in executable.plans for delegate in plan.delegates):
-        names += [data.key for one in read_xnn_graphs(program) for data in one.graph.constants if data.key]
+        names += [
+            data.key
+            for delegate_graph in read_xnn_graphs(program)
+            for data in delegate_graph.graph.constants
+            if data.key
+        ]
     return [name for name in dict.fromkeys(names) if name not in executable.named_data]
 
 
-def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
-    """The methods that a process calls over and over; empty for a program with one method.
+def planned_calls(program: Path, texts: Sequence[str]) -> list[str]:
+    """Return the methods that a process calls repeatedly; empty for a program with one method.
 
-    Without a wish every method that runs anything and takes tensors only is called once, in the order of the export
-    where its record stands beside the program; one that makes a single token is called ``LOOP_CALLS`` times, as a
-    decode loop does.
+    Without ``texts``, every method that runs anything and takes only tensors is called once, in the order of the
+    export if its record is beside the program; a method that makes a single token is called ``LOOP_CALLS`` times,
+    as a generation loop does.
     """
     plans = read_executable(program).running
-    if asked:
-        return asked_calls(asked, [plan.name for plan in plans])
+    if texts:
+        return asked_calls(texts, [plan.name for plan in plans])
     names = [
         plan.name for plan in plans if all(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs)
     ]
     if len(names) < 2:  # noqa: PLR2004 - one method needs no order
         return []
     record = record_of_export(program)
-    return [name for method in _ordered(names, record) for name in [method] * _times(method, record)]
+    return [name for method in _in_export_order(names, record) for name in [method] * _calls_of_method(method, record)]
 
 
-def _ordered(names: Sequence[str], record: ExportRecord | None) -> list[str]:
-    """Names in the order of the export, else of the program."""
-    recorded = [one.method.name for one in record.methods] if record else []
+def _in_export_order(names: Sequence[str], record: ExportRecord | None) -> list[str]:
+    """Return names in the order of the export, else of the program."""
+    recorded = [method_export.method.name for method_export in record.methods] if record else []
     return [name for name in recorded if name in names] + [name for name in names if name not in recorded]
 
 
-def _times(method: str, record: ExportRecord | None) -> int:
-    tokens = {one.method.name: one.method.tokens for one in record.methods} if record else {}
+def _calls_of_method(method: str, record: ExportRecord | None) -> int:
+    tokens = (
+        {method_export.method.name: method_export.method.tokens for method_export in record.methods} if record else {}
+    )
     return LOOP_CALLS if tokens.get(method) == 1 else 1
 
 
 def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, Value]]]:
-    """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them."""
+    """Return the inputs of the methods that a process calls, in the order of first calls.
+
+    A .pte has no names for them.
+    """
     plans = {plan.name: plan for plan in read_executable(program).plans}
-    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else [FORWARD])
-    method_plans = [plans[name] for name in called if name in plans]
+    method_names = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else [FORWARD])
+    method_plans = [plans[name] for name in method_names if name in plans]
     for plan in method_plans:
         _check_numbers(plan)
     return {plan.name: [("", plan.values[number]) for number in plan.inputs] for plan in method_plans}
 
 
 def _check_numbers(plan: MethodPlan) -> None:
-    """Refuse numbers that may change: the exporter writes None for them, at which the runtime ends itself."""
+    """Raise UsageError for numbers that may change: the exporter writes None for them, which crashes the runtime."""
     read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
-    for place, number in enumerate(plan.inputs):
+    for position, number in enumerate(plan.inputs):
         if plan.values[number] is None and number in read:
-            problem = f"input {place} of {plan.name} is a variable number without an exported type"
+            problem = f"input {position} of {plan.name} is a variable number without an exported type"
             hint = "no runtime can set it: export the program with a fixed number or a tensor"
             raise UsageError(problem, hint=hint)
 
@@ -256,32 +274,34 @@ _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4
 
 
 def read_bundled(path: Path) -> tuple[bytes, dict[str, tuple[InputValue, ...]]]:
-    """The .pte in a bundled program, byte for byte, and the inputs of each method's first test case, by its name."""
+    """Return the .pte in a bundled program, and the inputs of each method's first test case, by method name."""
     data = mapped_file(path)
     root = FlatBuffer(data, str(path)).root()
     program = bytes(program_bytes(path))
     suites = nested(root, _SUITES)[0]
     cases, suite_of = nested(suites, _CASES)
     values, case_of = nested(cases, _INPUTS)
-    by_case = grouped(_values(values, path), case_of, len(cases))
+    by_case = grouped(_read_values(values, path), case_of, len(cases))
     by_suite = grouped(by_case, suite_of, len(suites))
-    inputs = {name: own[0] for name, own in zip(texts(suites, _METHOD), by_suite, strict=True) if own}
+    inputs = {
+        name: test_cases[0] for name, test_cases in zip(texts(suites, _METHOD), by_suite, strict=True) if test_cases
+    }
     return program, inputs
 
 
-def _values(table: Tables, path: Path) -> list[InputValue]:
+def _read_values(table: Tables, path: Path) -> list[InputValue]:
     values: list[InputValue] = [None] * len(table)
     for number, rows, tables in union(table, 0):
-        found = _read(number, tables, path)
-        for row, value in zip(rows, found, strict=True):
+        typed_values = _read_typed_values(number, tables, path)
+        for row, value in zip(rows, typed_values, strict=True):
             values[row] = value
     return values
 
 
-def _read(number: int, tables: Tables, path: Path) -> list[InputValue]:
-    """Values of one type; None for those of a type that this version does not know."""
+def _read_typed_values(number: int, tables: Tables, path: Path) -> list[InputValue]:
+    """Read values of one type; None for values of a type that this version does not know."""
     if number == _TENSOR:
-        return [*_tensors(tables, path)]
+        return [*_read_tensors(tables, path)]
     if number == _INT:
         return [*numbers(tables, 0, INT64)]
     if number == _BOOL:
@@ -289,7 +309,7 @@ def _read(number: int, tables: Tables, path: Path) -> list[InputValue]:
     return [*numbers(tables, 0, FLOAT64)] if number == _DOUBLE else [None] * len(tables)
 
 
-def _tensors(tables: Tables, path: Path) -> list[Array]:
+def _read_tensors(tables: Tables, path: Path) -> list[Array]:
     firsts, counts = tables.vector(_DATA, 1)
     columns = (
         map(program_type, numbers(tables, _TYPE, UINT8)),

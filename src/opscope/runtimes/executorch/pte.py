@@ -1,4 +1,4 @@
-"""ExecuTorch programs (.pte): a FlatBuffer with identifier ``ET12`` or another version, and segments behind it.
+"""Read ExecuTorch programs (.pte): a FlatBuffer with identifier ``ET12`` or another version, and segments after it.
 
 Source of the layout: ``schema/program.fbs`` of ExecuTorch 1.5.1; the extended header is described in
 ``schema/extended_header.h``. The file is mapped, and weights and payloads are never decoded here.
@@ -67,17 +67,17 @@ _DYNAMISMS = {0: Dynamism.STATIC, 1: Dynamism.BOUNDED, 2: Dynamism.UNBOUNDED}
 
 
 def read_values(plans: Tables, slot: int) -> list[tuple[Value, ...]]:
-    """The values of each plan."""
+    """Read the values of each plan."""
     table, owner = nested(plans, slot)
     values: list[Value] = [UnknownValue(0)] * len(table)
     for number, rows, tables in union(table, 0):
         read = _READERS.get(number)
-        found = [UnknownValue(number)] * len(rows) if read is None else read(tables)
-        for row, value in zip(rows, found, strict=True):
+        typed_values = [UnknownValue(number)] * len(rows) if read is None else read(tables)
+        for row, value in zip(rows, typed_values, strict=True):
             values[row] = value
     by_plan = grouped(values, owner, len(plans))
-    for each in by_plan:
-        _check_members(each, table)
+    for plan_values in by_plan:
+        _check_members(plan_values, table)
     return by_plan
 
 
@@ -89,77 +89,77 @@ def _check_members(values: tuple[Value, ...], table: Tables) -> None:
                 raise table.buffer.error(f"a list refers to a value outside the {len(values)}")
 
 
-def _tensors(tables: Tables) -> list[Value]:
+def _read_tensors(tables: Tables) -> list[Value]:
     sizes = vectors(tables, _SIZES, INT32)
     orders = vectors(tables, _DIM_ORDER, UINT8)
     for shape, order in zip(sizes, orders, strict=True):
         if min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS:
-            raise tables.buffer.error(f"a tensor has the impossible shape {_listed(shape)}")
+            raise tables.buffer.error(f"a tensor has the impossible shape {_list_items(shape)}")
         if order and sorted(order) != list(range(len(shape))):
             raise tables.buffer.error(
-                f"{_listed(order)} is not a permutation of the {len(shape)} dimensions of a tensor"
+                f"{_list_items(order)} is not a permutation of the {len(shape)} dimensions of a tensor"
             )
-    named = _extra(tables)
+    names_and_locations = _read_extra(tables)
     columns = zip(
         map(program_type, numbers(tables, _SCALAR_TYPE, UINT8)),
         sizes,
         orders,
         (_DYNAMISMS.get(code, Dynamism.UNKNOWN) for code in numbers(tables, _DYNAMISM, UINT8)),
         numbers(tables, _DATA_BUFFER, UINT32),
-        _planned(tables),
-        (name for name, _ in named),
-        (external for _, external in named),
+        _read_is_planned(tables),
+        (name for name, _ in names_and_locations),
+        (external for _, external in names_and_locations),
         strict=True,
     )
     return [PlannedTensor(*row) for row in columns]
 
 
-def _listed(items: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, items[:8]))
-    return f"[{shown}, ...]" if len(items) > 8 else f"[{shown}]"  # noqa: PLR2004 - enough to recognise it by
+def _list_items(items: tuple[int, ...]) -> str:
+    text = ", ".join(map(str, items[:8]))
+    return f"[{text}, ...]" if len(items) > 8 else f"[{text}]"  # noqa: PLR2004 - enough to recognise it by
 
 
-def _planned(tables: Tables) -> list[bool]:
-    """Whether memory planning gave each a place."""
-    placed = set(referred(tables, _ALLOCATION)[1])
-    return [row in placed for row in range(len(tables))]
+def _read_is_planned(tables: Tables) -> list[bool]:
+    """Return for each tensor whether memory planning placed it."""
+    planned_rows = set(referred(tables, _ALLOCATION)[1])
+    return [row in planned_rows for row in range(len(tables))]
 
 
-def _extra(tables: Tables) -> list[tuple[str, bool]]:
-    """Qualified name, and whether the data are in another file."""
+def _read_extra(tables: Tables) -> list[tuple[str, bool]]:
+    """Return for each tensor its qualified name, and whether its data are in another file."""
     out = [("", False)] * len(tables)
     extra, rows = referred(tables, _EXTRA)
-    places = numbers(extra, _DATA_LOCATION, UINT8)
-    for row, name, place in zip(rows, texts(extra, _QUALIFIED_NAME), places, strict=True):
-        out[row] = (name, place == _EXTERNAL)
+    locations = numbers(extra, _DATA_LOCATION, UINT8)
+    for row, name, location in zip(rows, texts(extra, _QUALIFIED_NAME), locations, strict=True):
+        out[row] = (name, location == _EXTERNAL)
     return out
 
 
-def _scalar(number: Number[N]) -> Callable[[Tables], list[Value]]:
+def _scalar_reader(number: Number[N]) -> Callable[[Tables], list[Value]]:
     return lambda tables: [*numbers(tables, _CONTENT, number)]
 
 
-def _scalars(number: Number[N]) -> Callable[[Tables], list[Value]]:
+def _vector_reader(number: Number[N]) -> Callable[[Tables], list[Value]]:
     return lambda tables: [*vectors(tables, _CONTENT, number)]
 
 
-def _list(kind: ListKind, number: Number[int]) -> Callable[[Tables], list[Value]]:
+def _list_reader(kind: ListKind, number: Number[int]) -> Callable[[Tables], list[Value]]:
     return lambda tables: [ValueList(kind, members) for members in vectors(tables, _CONTENT, number)]
 
 
 # KernelTypes
 _READERS: dict[int, Callable[[Tables], list[Value]]] = {
     1: lambda tables: [None] * len(tables),
-    2: _scalar(INT64),
-    3: _scalar(BOOL),
-    4: _scalar(FLOAT64),
-    5: _tensors,
+    2: _scalar_reader(INT64),
+    3: _scalar_reader(BOOL),
+    4: _scalar_reader(FLOAT64),
+    5: _read_tensors,
     6: lambda tables: [*texts(tables, _CONTENT)],
-    7: _list(ListKind.INTEGERS, INT64),
-    8: _scalars(FLOAT64),
-    9: _scalars(BOOL),
-    10: _list(ListKind.TENSORS, INT32),
-    11: _list(ListKind.OPTIONAL_TENSORS, INT32),
+    7: _list_reader(ListKind.INTEGERS, INT64),
+    8: _vector_reader(FLOAT64),
+    9: _vector_reader(BOOL),
+    10: _list_reader(ListKind.TENSORS, INT32),
+    11: _list_reader(ListKind.OPTIONAL_TENSORS, INT32),
 }
 
 
@@ -182,25 +182,25 @@ _KINDS: dict[int, tuple[InstructionKind, int, tuple[int, ...], int]] = {
 
 
 DataPlaces: TypeAlias = tuple[tuple[Span, ...], tuple[Span, ...]]
-"""Where payloads of delegates can stand: inside the program (location 0) and in segments (1)."""
+"""Spans that payloads of delegates can have: inside the program (location 0) and in segments (1)."""
 _LOCATIONS = ("inline", "segments")
 
 
-def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
-    """The methods, checked: every number in them refers to something."""
+def read_plans(plans: Tables, data_spans: DataPlaces) -> tuple[MethodPlan, ...]:
+    """Read the methods and check that every number in them refers to something."""
     count = len(plans)
     delegates, delegate_owner = nested(plans, _DELEGATES)
     chains, chain_owner = nested(plans, _CHAINS)
     instructions, owner = nested(chains, _CHAIN_INSTRUCTIONS)
     inputs, outputs = (vectors(chains, slot, INT32) for slot in (_CHAIN_INPUTS, _CHAIN_OUTPUTS))
-    steps = grouped(_steps(instructions), owner, len(chains))
+    steps = grouped(_read_steps(instructions), owner, len(chains))
     columns = zip(
         texts(plans, _NAME),
         read_values(plans, _VALUES),
         vectors(plans, _INPUTS, INT32),
         vectors(plans, _OUTPUTS, INT32),
-        _operators(plans),
-        grouped(_delegates(delegates, places), delegate_owner, count),
+        _read_operators(plans),
+        grouped(_read_delegates(delegates, data_spans), delegate_owner, count),
         grouped([Chain(*row) for row in zip(inputs, outputs, steps, strict=True)], chain_owner, count),
         vectors(plans, _BUFFER_SIZES, INT64),
         strict=True,
@@ -211,37 +211,37 @@ def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
         for step in (step for chain in plan.chains for step in chain.steps):
             _check_target(plan, step, plans)
         if plan.values:
-            _check_references(plan.values, _references(plan), plans)
+            _check_references(plan.values, _collect_references(plan), plans)
     return read
 
 
-def _operators(plans: Tables) -> list[tuple[str, ...]]:
+def _read_operators(plans: Tables) -> list[tuple[str, ...]]:
     operators, owner = nested(plans, _OPERATORS)
     parts = zip(texts(operators, _OPERATOR_NAME), texts(operators, _OPERATOR_OVERLOAD), strict=True)
     return grouped([".".join(part for part in pair if part) for pair in parts], owner, len(plans))
 
 
-def _delegates(delegates: Tables, places: DataPlaces) -> list[Delegate]:
+def _read_delegates(delegates: Tables, data_spans: DataPlaces) -> list[Delegate]:
     data: list[Span | None] = [None] * len(delegates)
     processed, rows = referred(delegates, _DELEGATE_PROCESSED)
     locations = processed.uint8(_LOCATION).tolist()
     indexes = processed.int32(_INDEX).tolist()
     for row, location, index in zip(rows, locations, indexes, strict=True):
-        data[row] = _place(delegates, places, location, index)
+        data[row] = _find_span(delegates, data_spans, location, index)
     return [Delegate(*row) for row in zip(texts(delegates, _DELEGATE_ID), data, strict=True)]
 
 
-def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> Span:
-    if location >= len(places):
+def _find_span(delegates: Tables, data_spans: DataPlaces, location: int, index: int) -> Span:
+    if location >= len(data_spans):
         raise delegates.buffer.error(f"a delegate's data has the unknown location kind {location}")
-    known = places[location]
+    known = data_spans[location]
     if not 0 <= index < len(known):
         kind = _LOCATIONS[location]
         raise delegates.buffer.error(f"a delegate's data is number {index} of {len(known)} ({kind})")
     return known[index]
 
 
-def _steps(instructions: Tables) -> list[PlannedStep]:
+def _read_steps(instructions: Tables) -> list[PlannedStep]:
     steps = [PlannedStep(InstructionKind.UNKNOWN, -1, ())] * len(instructions)
     for member in union(instructions, _INSTRUCTION):
         if member.number in _KINDS:
@@ -265,7 +265,7 @@ def _check_target(plan: MethodPlan, step: PlannedStep, plans: Tables) -> None:
         raise plans.buffer.error(problem)
 
 
-def _references(plan: MethodPlan) -> list[int]:
+def _collect_references(plan: MethodPlan) -> list[int]:
     lists = [plan.inputs, plan.outputs]
     for chain in plan.chains:
         lists += [chain.inputs, chain.outputs, *(step.arguments for step in chain.steps)]
@@ -273,8 +273,8 @@ def _references(plan: MethodPlan) -> list[int]:
 
 
 def _check_references(values: tuple[Value, ...], references: list[int], plans: Tables) -> None:
-    named = np.array(references, np.int64)
-    wrong = named[(named < 0) | (named >= len(values))]
+    references_array = np.array(references, np.int64)
+    wrong = references_array[(references_array < 0) | (references_array >= len(values))]
     if len(wrong):
         raise plans.buffer.error(f"value {int(wrong[0])} is used, there are {len(values)}")
 
@@ -328,7 +328,7 @@ def _has_bundle(data: memoryview) -> bool:
 
 
 def read_executable(path: Path) -> Executable:
-    """Everything that a .pte says about a model except the bytes of weights and payloads."""
+    """Read everything that a .pte says about a model except the bytes of weights and payloads."""
     data = program_bytes(path)
     if not is_program(bytes(data[:_IDENTIFIER_END])):
         raise not_recognised(path, hint=_HINT)
@@ -336,16 +336,16 @@ def read_executable(path: Path) -> Executable:
 
 
 def decode_executable(data: bytes | memoryview, where: str) -> Executable:
-    """The program in these bytes; ``where`` names them in errors."""
+    """Decode a program; ``where`` names its source in errors. Raises TraceFormatError if it is damaged."""
     identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
     if not identifier.startswith(_IDENTIFIER):
         raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)
-    program_size, segment_base = _header(data, where)
+    program_size, segment_base = _read_header(data, where)
     root = FlatBuffer(memoryview(data)[:program_size], where).root()
     size = len(data)
     table = nested(root, _SEGMENTS)[0]
-    places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
-    segments = tuple(Span(segment_base + offset, length) for offset, length in places)
+    segment_fields = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
+    segments = tuple(Span(segment_base + offset, length) for offset, length in segment_fields)
     if any(span.offset + span.size > size for span in segments):
         raise root.buffer.error("a segment extends past the end of the file", size)
     plans = nested(root, _EXECUTION_PLAN)[0]
@@ -357,17 +357,17 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
         version=numbers(root, _VERSION, UINT32)[0],
         plans=read_plans(
             plans,
-            (tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True)), segments),
+            (tuple(Span(*inline_span) for inline_span in zip(first.tolist(), count.tolist(), strict=True)), segments),
         ),
         segments=segments,
         named_data=_named_data(root, len(segments)),
     )
 
 
-def _header(data: bytes | memoryview, where: str) -> tuple[int, int]:
-    """Length of the program in bytes, and where the first segment starts, as the extended header tells them.
+def _read_header(data: bytes | memoryview, where: str) -> tuple[int, int]:
+    """Return the length of the program in bytes, and the start of the first segment, by the extended header.
 
-    A file without one is a program from its first to its last byte.
+    A file without that header is a program from its first to its last byte.
     """
     if data[_EXTENDED_AT : _EXTENDED_AT + 4] != _EXTENDED:
         return len(data), 0
@@ -377,18 +377,18 @@ def _header(data: bytes | memoryview, where: str) -> tuple[int, int]:
     if length < _LENGTH_WITHOUT_SEGMENT_SIZE:
         problem = f"the extended header states {length} bytes"
         raise TraceFormatError(problem, where=where, offset=_EXTENDED_AT + 4, hint=_HINT)
-    whole = program_size
+    written_size = program_size
     if segment_base and length >= _LENGTH_WITH_SEGMENT_SIZE:
-        whole = max(whole, segment_base + struct.unpack_from("<Q", data, _EXTENDED_AT + 24)[0])
-    if whole > len(data):
-        problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
+        written_size = max(written_size, segment_base + struct.unpack_from("<Q", data, _EXTENDED_AT + 24)[0])
+    if written_size > len(data):
+        problem = f"truncated: {written_size:,} bytes were written, {len(data):,} are here"
         raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
     return program_size, segment_base
 
 
 def _named_data(root: Tables, segments: int) -> dict[str, int]:
     table = nested(root, _NAMED)[0]
-    found = dict(zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
-    if any(segment >= segments for segment in found.values()):
+    segment_of_key = dict(zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
+    if any(segment >= segments for segment in segment_of_key.values()):
         raise root.buffer.error(f"named data is in a missing segment; there are {segments}")
-    return found
+    return segment_of_key

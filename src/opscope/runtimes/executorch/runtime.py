@@ -1,4 +1,4 @@
-"""ExecuTorch as a runtime: the one for which models are exported."""
+"""ExecuTorch as a runtime of opscope; it is also the one for which models are exported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KnownModels(NamedTuple):
-    """Models that can be named: each with what it is, in one line."""
+    """Models that can be named, each with a one-line description."""
 
     registered: list[tuple[str, str]]  # here
     directory: Path  # of the user's own
@@ -37,7 +37,7 @@ class KnownModels(NamedTuple):
 
 
 class ExecuTorch(Runtime):
-    """Runs a .pte, or a .bpte that holds one with its inputs."""
+    """Runs a .pte, or a .bpte that contains one with its inputs."""
 
     name = "executorch"
     title = "ExecuTorch"
@@ -46,14 +46,18 @@ class ExecuTorch(Runtime):
     program_hint = "--program MODEL.pte adds shapes, --etrecord adds layers"
     takes_data = True
 
-    def target(self, named: TargetName) -> RunTarget:
-        """On each kind of host, or with a build of the user's there."""
+    def target(self, target_name: TargetName) -> RunTarget:
+        """Return the target of a name: on each kind of host, or with a build of the user's there."""
         from opscope.runtimes.executorch.targets import target_named
 
-        return target_named(named)
+        return target_named(target_name)
 
-    def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
-        """Python, where one of them needs it: for kernels that only it has, or for phases of one method.
+    def target_for(
+        self, target_name: TargetName, programs: Sequence[Path], calls_of: Callable[[Path], AskedCalls]
+    ) -> RunTarget:
+        """Return Python if a program needs it, for kernels that only it has or for phases of one method.
+
+        Else ``target``.
 
         A build of the user's has what it was built with, and calls the method that it chooses.
         """
@@ -62,50 +66,53 @@ class ExecuTorch(Runtime):
         from opscope.runtimes.executorch.targets import python_instead, python_needed, runs_python
 
         reasons = (
-            python_needed(program, asked(program).calls)
+            python_needed(program, calls_of(program).calls)
             for program in programs
             if program.is_file() and self.holds(program)
         )
-        needed = next((why for why in reasons if why), None)
-        if needed is None or named.runner or runs_python(named):
-            return self.target(named)
-        if named.kind is AUTO:
+        needed = next((python_reason for python_reason in reasons if python_reason), None)
+        if needed is None or target_name.runner or runs_python(target_name):
+            return self.target(target_name)
+        if target_name.kind is AUTO:
             return python_instead(needed)
         hint = f"`opscope profile --target {LOCAL.name}` measures it"
-        raise UsageError(f"only the Python bindings run it: {needed}", where=named.text, hint=hint)
+        raise UsageError(f"only the Python bindings run it: {needed}", where=target_name.text, hint=hint)
 
     def target_here(self) -> RunTarget:
-        """The Python bindings of the installed package."""
+        """Return the Python bindings of the installed package as a target."""
         from opscope.runtimes.executorch.runners.python import python_here
 
         return python_here()
 
     def build(
         self,
-        named: TargetName,
+        target_name: TargetName,
         runner: Path | None = None,
         arguments: Sequence[str] = (),
         program: Path | None = None,
     ) -> RunTarget:
-        """A build of executor_runner."""
+        """Return the target of a build of executor_runner."""
         from opscope.runtimes.executorch.targets import build_named
 
-        return build_named(named, runner, arguments, program)
+        return build_named(target_name, runner, arguments, program)
 
     def version(self) -> str:
-        """Of the installed package."""
+        """Return the version of the installed package."""
         from opscope.runtimes.executorch.installed import installed_runtime
 
         return installed_runtime().version
 
     def checks(self) -> list[Check]:
-        """What exports models and what runs programs, too."""
+        """Check what runs programs and what exports models."""
         from opscope.runtimes.executorch.targets import readiness
 
         return readiness()
 
     def program(self, model: str, models: Path | None) -> Path | None:
-        """A file that is no Python, unless it is damaged; else None for what can be exported."""
+        """Return a program that a user named; None for a model to export.
+
+        Raises TraceFormatError for a damaged program.
+        """
         from opscope.runtimes.executorch.export.sources import source_of
         from opscope.runtimes.executorch.pte import is_bundled, read_executable
 
@@ -119,94 +126,100 @@ class ExecuTorch(Runtime):
         return None
 
     def check_registered(self, program: Path, libraries: Sequence[Path], where: str) -> None:
-        """By the operators and backends that it calls."""
+        """Raise an error for a program that calls unregistered operators or backends."""
         from opscope.runtimes.executorch.kernel_libraries import check_registered
 
         check_registered(program, libraries, where)
 
     def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
-        """The program of a .bpte, and the inputs of its first test cases."""
+        """Write the program of a .bpte to ``work``.
+
+        Return its path and the inputs of its first test cases, by method.
+        """
         from opscope.core.writing import write_atomically
         from opscope.runtimes.executorch.program_files import read_bundled
         from opscope.runtimes.executorch.pte import is_bundled
 
         if not is_bundled(program):
             return program, {}
-        (content, inputs), alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
-        write_atomically(alone, content)
-        return alone, inputs
+        (content, inputs), program_path = read_bundled(program), work / f"{program.stem}{self.suffix}"
+        write_atomically(program_path, content)
+        return program_path, inputs
 
     def files(self, program: Path, data: Path | None) -> list[Path]:
-        """The program, the records beside it when there are any, and its weights when they are apart."""
+        """Return the program, the records beside it if there are any, and its weights if they are separate."""
         from opscope.runtimes.executorch.program_files import program_files
 
         return program_files(program, data)
 
     def kept_files(self, files: Sequence[Path], work: Path) -> list[Path]:
-        """Records are kept without weights."""
+        """Return the files for a bundle, with records replaced by copies without weights."""
         from opscope.runtimes.executorch.program_files import kept_files
 
         return kept_files(files, work)
 
     def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
-        """With what its plan and its record tell."""
+        """Describe a model for the manifest, with facts from its plan and its record."""
         from opscope.runtimes.executorch.program_files import DATA_SUFFIX, with_facts
 
         weights = [file for file in files if file.suffix == DATA_SUFFIX]
         return with_facts(super().described(model, source, [files[0], *weights], home), source, files, home)
 
     def methods(self, program: Path) -> list[str]:
-        """Of its plans that run anything."""
+        """Return the names of the methods that run anything."""
         from opscope.runtimes.executorch.pte import read_executable
 
         executable = read_executable(program)
         return [plan.name for plan in executable.running or executable.plans]
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
-        """Without names but in phases; of no calls, those of the only method, else of ``forward``."""
+        """Return the inputs of the called methods; without calls, those of the only method, else of ``forward``.
+
+        Inputs have names only for phases of a language model.
+        """
         from opscope.runtimes.executorch.program_files import inputs_of
 
         phases = self._called_language(program, calls) is not None
         return super().inputs(program, calls) if phases else inputs_of(program, calls)
 
     def language(self, program: Path) -> LanguageModel | None:
-        """That of one method with a position."""
+        """Return the language model that a program with one method and a position input is; None for others."""
         from opscope.runtimes.executorch.language import pte_language_model
 
         return pte_language_model(program)
 
     def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:  # noqa: ARG002 - whatever they are
-        """None: a program states the largest sizes."""
+        """Return no open inputs: a program states the maximum of every size."""
         return []
 
-    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
-        """As a decode loop does: by phases of the one method, unless it is named, or by the record of the export."""
+    def calls(self, program: Path, texts: Sequence[str], *, phases: bool = True) -> list[str]:
+        """Return the calls of a generation loop: by phases of the one method, or by the record of the export."""
         from opscope.runtimes.executorch.program_files import planned_calls
 
-        return self._phase_calls(program, asked, phases=phases) or planned_calls(program, asked)
+        return self._phase_calls(program, texts, phases=phases) or planned_calls(program, texts)
 
     def phases(self, program: Path) -> Mapping[str, Phase]:
-        """As the record beside it says."""
+        """Return the phases of the methods, from the record beside the program."""
         from opscope.runtimes.executorch.program_files import phases_of
 
         return phases_of(program)
 
     def is_program(self, head: bytes) -> bool:
-        """By the identifier of its FlatBuffer."""
+        """Return whether a file has the identifier of a program."""
         from opscope.runtimes.executorch.pte import is_program
 
         return is_program(head)
 
     def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:  # noqa: ARG002 - it states it
-        """With the graphs of its delegates, unless it is kept without their payloads, and with its record."""
+        """Read the program with the graphs of its delegates, if it has their payloads, and with its record."""
         from opscope.program.model import ProgramModel
         from opscope.runtimes.executorch.etrecord import read_etrecord
         from opscope.runtimes.executorch.pte import read_executable
         from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
         executable = read_executable(program)
-        whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
-        graphs = read_xnn_graphs(program) if whole else ()
+        has_payloads = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
+        graphs = read_xnn_graphs(program) if has_payloads else ()
         return ProgramModel(executable, graphs, read_etrecord(record) if record else None)
 
     def tuning_space(self, cpus: int) -> TuningSpace:
@@ -217,7 +230,7 @@ class ExecuTorch(Runtime):
         return TuningSpace(TuningCandidate(DEFAULT), thread_candidates(cpus, 0, line))
 
     def summary(self, path: Path, head: bytes) -> ProgramSummary | RecordSummary | None:
-        """Of records of exports, too."""
+        """Summarise a program or the record of an export; None for other files."""
         from opscope.analysis.preflight.contents import summarise_record
         from opscope.core.files import sha256_of
         from opscope.runtimes.executorch.etrecord import is_etrecord, read_etrecord
@@ -227,13 +240,13 @@ class ExecuTorch(Runtime):
         return super().summary(path, head)
 
     def check_record(self, path: Path) -> None:
-        """Refuse an .etrecord that cannot be read."""
+        """Raise an error for an .etrecord that cannot be read."""
         from opscope.runtimes.executorch.etrecord import read_etrecord
 
         read_etrecord(path)
 
     def names_model(self, text: str, models: Path | None) -> bool:
-        """Whether a text that is no path of a measurement names a .bpte, or a model to export."""
+        """Return whether a text that is no path of a measurement names a .bpte, or a model to export."""
         from opscope.core.errors import OpscopeError
         from opscope.runtimes.executorch.export.sources import source_of
         from opscope.runtimes.executorch.pte import is_bundled
@@ -248,7 +261,7 @@ class ExecuTorch(Runtime):
         return True
 
     def known_models(self, models: Path | None) -> KnownModels:
-        """The models that can be named, without importing any; ``models`` is the user's directory."""
+        """Return the models that can be named, without importing any; ``models`` is the user's directory."""
         from opscope.runtimes.executorch.export.packaged_models import BUILT_HERE, NEEDS
         from opscope.runtimes.executorch.export.registry import MODELS, user_models
         from opscope.runtimes.executorch.export.sources import models_directory
@@ -263,20 +276,20 @@ class ExecuTorch(Runtime):
         return KnownModels([(row.name, row.summary) for row in MODELS], directory, user_models(directory), elsewhere)
 
     def write_model(self, models: Path | None, name: str) -> Path:
-        """Write a file to begin with into the user's directory of models, and name it."""
+        """Write a template for a model into the user's directory of models, and return its path."""
         from opscope.runtimes.executorch.export.registry import write_model
         from opscope.runtimes.executorch.export.sources import models_directory
 
         return write_model(models_directory(models), name)
 
     def export_stem(self, model: str, choice: Choice, models: Path | None) -> str:
-        """Name of the files of an export without their suffixes."""
+        """Return the name of the files of an export without their suffixes."""
         from opscope.runtimes.executorch.export.sources import source_of
 
         return choice.stem(source_of(model, models).name)
 
     def check_exporter(self) -> None:
-        """Refuse to export where torch or executorch is not installed; neither is imported."""
+        """Raise MissingDependencyError if torch or executorch is missing; neither is imported."""
         from opscope.runtimes.executorch.export.process import check_installed
 
         check_installed()
@@ -288,24 +301,24 @@ class ExecuTorch(Runtime):
         directory: Path,
         models: Path | None,
         tolerance: float | None,
-        heard: StepProgress,
+        progress: StepProgress,
     ) -> ExportRecord:
-        """Export a model into an existing directory, check what came of it, and write the record."""
+        """Export a model into an existing directory, check the result, and write the record."""
         from opscope.runtimes.executorch.export.checked import checked
         from opscope.runtimes.executorch.export.process import export_into
 
-        done = export_into(model, choice, directory, models=models, heard=heard)
-        heard("checking what was written")
-        return checked(self, done, model, choice, tolerance)
+        exported = export_into(model, choice, directory, models=models, progress=progress)
+        progress("checking what was written")
+        return checked(self, exported, model, choice, tolerance)
 
     def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
-        """Export a copy of a module of this process into an existing directory; its program is named."""
+        """Export a copy of a module of this process into an existing directory; return its program."""
         from opscope.runtimes.executorch.export.checked import export_live
 
         return export_live(module, inputs, dtype, directory)
 
     def slim_export(self, record: ExportRecord, directory: Path) -> ExportRecord:
-        """What an export is once the weights are left out of its .etrecord."""
+        """Remove the weights from an export's .etrecord, and return the new record."""
         from opscope.runtimes.executorch.export.checked import with_slim_record
 
         return with_slim_record(record, directory)

@@ -1,4 +1,4 @@
-"""Where programs are run: with the native runner, from Python, or with a build of the user's, on each kind of host."""
+"""Choose where programs run: native runner, Python or a build of the user's, on each kind of host."""
 
 from __future__ import annotations
 
@@ -46,40 +46,40 @@ if TYPE_CHECKING:
 _FROM_BINDINGS = f"{FROM_PYTHON} and torch; the first inference includes loading the method"
 
 
-def target_named(named: TargetName) -> RunTarget:
-    """The target of a name, as :meth:`opscope.runtimes.runtime.Runtime.target` says."""
-    if named.runner:
-        return build_named(named)
-    if named.kind is SSH:
-        return _on_ssh(named.address)
-    if named.kind is ADB:
-        return NativeTarget.on(phone_device(named.address), versions=PHONE_VERSIONS)
-    if named.kind.emulated:
+def target_named(target_name: TargetName) -> RunTarget:
+    """Return the target of a name, as :meth:`opscope.runtimes.runtime.Runtime.target` describes."""
+    if target_name.runner:
+        return build_named(target_name)
+    if target_name.kind is SSH:
+        return _target_on_ssh(target_name.address)
+    if target_name.kind is ADB:
+        return NativeTarget.on(phone_device(target_name.address), versions=PHONE_VERSIONS)
+    if target_name.kind.emulated:
         return NativeTarget.emulated()
-    return _of_package(named) if named.address else _here(named.kind)
+    return _target_of_package(target_name) if target_name.address else _target_here(target_name.kind)
 
 
 def build_named(
-    named: TargetName, runner: Path | None = None, arguments: Sequence[str] = (), program: Path | None = None
+    target_name: TargetName, runner: Path | None = None, arguments: Sequence[str] = (), program: Path | None = None
 ) -> ExecutorRunnerTarget:
-    """A build of executor_runner, as :meth:`opscope.runtimes.runtime.Runtime.build` says."""
-    build = (runner or Path(named.runner)).resolve()
-    host = _host(named.beside(Path.cwd()), build)  # a run is finished from anywhere
-    inputs, outputs = _tensors(program) if program else ([], [])
+    """Return the target of a build of executor_runner, as :meth:`opscope.runtimes.runtime.Runtime.build` describes."""
+    build = (runner or Path(target_name.runner)).resolve()
+    host = _host_of_build(target_name.beside(Path.cwd()), build)  # a run is finished from anywhere
+    inputs, outputs = _declared_tensors(program) if program else ([], [])
     return ExecutorRunnerTarget(host, build, arguments, inputs=inputs, outputs=outputs)
 
 
-def _host(named: TargetName, build: Path) -> Host:
-    """The machine of a name, for a build."""
-    if named.kind is SSH:
-        return ssh_device(named.address)
-    if named.kind is ADB:
-        return phone_device(named.address)
-    return ThisMachine(Target(named.kind.name, str(build)))
+def _host_of_build(target_name: TargetName, build: Path) -> Host:
+    """Return the machine of a target's name, for a build."""
+    if target_name.kind is SSH:
+        return ssh_device(target_name.address)
+    if target_name.kind is ADB:
+        return phone_device(target_name.address)
+    return ThisMachine(Target(target_name.kind.name, str(build)))
 
 
-def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs and outputs of the first method of a program; none where one is not a tensor."""
+def _declared_tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
+    """Return inputs and outputs of the first method of a program; no outputs if one of them is not a tensor."""
     plan = read_executable(program).plans[0]
     sides = [[plan.values[number] for number in numbers] for numbers in (plan.inputs, plan.outputs)]
     inputs, outputs = ([Tensor(list(v.sizes), v.dtype.name) for v in s if isinstance(v, PlannedTensor)] for s in sides)
@@ -87,21 +87,21 @@ def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
 
 
 @functools.cache
-def _on_ssh(address: str) -> RunTarget:
-    """Always the same, so that all experiments on a device share one connection."""
+def _target_on_ssh(address: str) -> RunTarget:
+    """Return the target of an ssh address; it is cached, so that experiments on a device share one connection."""
     device, python = ssh_device(address), parse_address(address).python
     return python_on(device, python) if python else NativeTarget.on(device)
 
 
-def _of_package(named: TargetName) -> RunTarget:
-    """The native runner for the executorch of another environment."""
-    if named.kind is not NATIVE:
+def _target_of_package(target_name: TargetName) -> RunTarget:
+    """Return the native runner for the executorch of another environment."""
+    if target_name.kind is not NATIVE:
         problem = "programs run with another environment's executorch in the native runner only"
-        raise UsageError(problem, where=named.text, hint=f"{NATIVE.name}:{named.address}")
-    return native_here(package=python_at(named.address))
+        raise UsageError(problem, where=target_name.text, hint=f"{NATIVE.name}:{target_name.address}")
+    return native_here(package=python_at(target_name.address))
 
 
-def _here(kind: TargetKind) -> RunTarget:
+def _target_here(kind: TargetKind) -> RunTarget:
     obstacle = local_obstacle()
     if kind is LOCAL:
         if obstacle:
@@ -118,43 +118,43 @@ def _here(kind: TargetKind) -> RunTarget:
 
 
 def python_needed(program: Path, calls: Sequence[str]) -> str | None:
-    """Why only the Python bindings run these calls of a program; None where any runner does."""
-    lacking = [one.namespace for one in extra_kernels(program) if one.library is None]
+    """Return why only the Python bindings run these calls of a program; None if any runner does."""
+    lacking = [shipped.namespace for shipped in extra_kernels(program) if shipped.library is None]
     if lacking:
         return f"kernels of {', '.join(lacking)} come with executorch's Python package alone"
     methods = {plan.name for plan in read_executable(program).plans}
     return None if methods.issuperset(calls) else "phases of one method are called from Python"
 
 
-def runs_python(named: TargetName) -> bool:
-    """Whether programs run there with the Python bindings."""
-    return named.kind is LOCAL or (named.kind is SSH and bool(parse_address(named.address).python))
+def runs_python(target_name: TargetName) -> bool:
+    """Return whether programs run on that target with the Python bindings."""
+    return target_name.kind is LOCAL or (target_name.kind is SSH and bool(parse_address(target_name.address).python))
 
 
-def python_instead(why: str) -> RunTarget:
-    """This machine, from Python, in place of the native runner."""
+def python_instead(reason: str) -> RunTarget:
+    """Return this machine, from Python, as a target that replaces the native runner."""
     obstacle = local_obstacle()
     if obstacle:
-        raise MissingDependencyError(f"{obstacle}; {why}", hint=no_runner_hint())
-    return python_here(stand_in=f"{why}; {_FROM_BINDINGS}")
+        raise MissingDependencyError(f"{obstacle}; {reason}", hint=no_runner_hint())
+    return python_here(stand_in=f"{reason}; {_FROM_BINDINGS}")
 
 
 def readiness() -> list[Check]:
-    """Of the runtime, of what exports, and of what runs programs."""
-    check = _executorch()
-    return [check] if _installed("executorch") is None else [check, _torch(), _runner()]
+    """Check the runtime, what exports models, and what runs programs."""
+    check = _check_executorch()
+    return [check] if _find_version("executorch") is None else [check, _check_torch(), _check_runner()]
 
 
-def _installed(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def _executorch() -> Check:
-    name, found = "executorch", _installed("executorch")
-    if found is None:
+def _check_executorch() -> Check:
+    name, installed_version = "executorch", _find_version("executorch")
+    if installed_version is None:
         lacks = "not installed: cannot run models (.pte) or export PyTorch models"
         return Check(name, State.NOTE, lacks, runtime_hint())
     try:
@@ -163,31 +163,33 @@ def _executorch() -> Check:
         return problem_check(name, error)
     problem = loading_problem(str(runtime.features))
     if problem:
-        return Check(name, State.PROBLEM, f"{found} is installed but cannot be loaded: {problem}", runtime_hint())
+        return Check(
+            name, State.PROBLEM, f"{installed_version} is installed but cannot be loaded: {problem}", runtime_hint()
+        )
     if not runtime.traces:
-        limit = f"{found}: it writes no traces, so latency is not split into operators"
+        limit = f"{installed_version}: it writes no traces, so latency is not split into operators"
         return Check(name, State.NOTE, limit, f"executorch {TRACES_SINCE} and later trace")
-    return _tried(name, found)
+    return _check_version(name, installed_version)
 
 
-def _tried(name: str, found: str) -> Check:
-    """A version as it is, and whether it is one of those that were tried."""
+def _check_version(name: str, installed_version: str) -> Check:
+    """Check whether a version is one of the tested ones."""
     tried = TRIED[name]
-    if found.partition("+")[0] in tried:
-        return Check(name, State.OK, found)
-    return Check(name, State.NOTE, f"{found}: not tested with opscope; tested: {', '.join(tried)}")
+    if installed_version.partition("+")[0] in tried:
+        return Check(name, State.OK, installed_version)
+    return Check(name, State.NOTE, f"{installed_version}: not tested with opscope; tested: {', '.join(tried)}")
 
 
-def _torch() -> Check:
-    found = _installed("torch")
-    if found is None:
+def _check_torch() -> Check:
+    installed_version = _find_version("torch")
+    if installed_version is None:
         hint = f"to export models: {install_command('executorch')}"
         return Check("torch", State.NOTE, "not installed: can profile programs (.pte) but not export models", hint)
-    return _tried("torch", found)
+    return _check_version("torch", installed_version)
 
 
-def _runner() -> Check:
-    """What runs programs here: the native runner, else the Python bindings."""
+def _check_runner() -> Check:
+    """Check what runs programs here: the native runner, else the Python bindings."""
     name = "runner"
     try:
         library_directory()

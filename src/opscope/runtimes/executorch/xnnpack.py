@@ -1,7 +1,7 @@
-"""XNNPACK payloads of delegates: a header, a graph as a FlatBuffer, and constants that are never looked at.
+"""Read XNNPACK payloads of delegates: a header, a graph as a FlatBuffer, and constants that are never read.
 
-Source of the header: ``backends/xnnpack/serialization/xnnpack_graph_serialize.py`` of ExecuTorch 1.5.1; of the graph:
-``runtime_schema.fbs`` beside it. A payload without header is a graph from its first byte.
+Source of the header: ``backends/xnnpack/serialization/xnnpack_graph_serialize.py`` of ExecuTorch 1.5.1; of the
+graph: ``runtime_schema.fbs`` beside it. A payload without header is a graph from its first byte.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Field(NamedTuple):
     vector: bool = False
 
     def column(self, tables: Tables) -> list[Any]:
-        """The attribute of every table: a number or a tuple of them."""
+        """Read the attribute of every table: a number or a tuple of them."""
         read: Callable[[Tables, int, Number[Any]], list[Any]] = vectors if self.vector else numbers
         return read(tables, self.slot, self.number)
 
@@ -74,7 +74,7 @@ class NodeSlots(NamedTuple):
     fields: tuple[Field, ...] = ()  # the attributes, in the order of that type's fields
 
     def read_attributes(self, tables: Tables) -> list[program.Attributes | None]:
-        """The attributes of every table."""
+        """Read the attributes of every table."""
         if not self.fields:
             return [None] * len(tables)
         if self.attributes is None:
@@ -83,23 +83,23 @@ class NodeSlots(NamedTuple):
         return [self.attributes(*row) for row in rows]
 
 
-def _first(count: int) -> tuple[Field, ...]:
+def _leading_fields(count: int) -> tuple[Field, ...]:
     return tuple(Field(slot) for slot in range(count))
 
 
-def _concatenate(count: int) -> NodeSlots:
-    """The fifth input was appended behind the flags."""
-    return NodeSlots((1, 2, 3, 4, 7)[:count], (5,), 6, None, _first(1))
+def _concatenation_slots(count: int) -> NodeSlots:
+    """Return the slots of a concatenation, whose fifth input was appended after the flags."""
+    return NodeSlots((1, 2, 3, 4, 7)[:count], (5,), 6, None, _leading_fields(1))
 
 
 _UNARY = NodeSlots((0,), (1,), 2)
 _BINARY = NodeSlots((0, 1), (2,), 3)
-_CONVOLUTION = NodeSlots((15, 16, 17), (18,), 19, program.Convolution, _first(15))
-_POOLING = NodeSlots((10,), (11,), 12, program.Pooling, _first(10))
-_ARGMAX = NodeSlots((6,), (7, 8), 9, program.Pooling, _first(6))
+_CONVOLUTION = NodeSlots((15, 16, 17), (18,), 19, program.Convolution, _leading_fields(15))
+_POOLING = NodeSlots((10,), (11,), 12, program.Pooling, _leading_fields(10))
+_ARGMAX = NodeSlots((6,), (7, 8), 9, program.Pooling, _leading_fields(6))
 _SLOPE = NodeSlots((1,), (2,), 3, None, (Field(0, FLOAT32),))
 _TRANSPOSE = NodeSlots((2,), (3,), 4, None, (Field(1, vector=True),))
-_RESIZE = NodeSlots((2,), (3,), 4, program.Resizing, _first(2))
+_RESIZE = NodeSlots((2,), (3,), 4, program.Resizing, _leading_fields(2))
 _PAD = NodeSlots((3,), (4,), 5, program.Padding, (Field(0, vector=True), Field(1, vector=True), Field(2, FLOAT32)))
 _RESHAPE = NodeSlots((2,), (3,), 4, None, (Field(1, vector=True),))
 _SLICE = NodeSlots((3,), (4,), 5, program.Slicing, (Field(1, vector=True), Field(2, vector=True)))
@@ -125,11 +125,11 @@ _LAYOUTS = {
     "StaticReshape": _RESHAPE,
     "ArgMaxPooling2d": _ARGMAX,
     **dict.fromkeys("LeakyReLU ELU".split(), _SLOPE),
-    **{f"Concatenate{count}": _concatenate(count) for count in range(2, 6)},
+    **{f"Concatenate{count}": _concatenation_slots(count) for count in range(2, 6)},
     "StaticSlice": _SLICE,
     "ScaledDotProductAttention": _ATTENTION,
 }
-"""Those of all other kinds are ``_UNARY``."""
+"""Slots of node kinds that differ from ``_UNARY``."""
 NODES = {number: (kind, _LAYOUTS.get(kind, _UNARY)) for number, kind in enumerate(_KINDS, 1)}
 
 
@@ -148,27 +148,27 @@ _NOT_QUANTISED = QuantisationScales(QuantisationKind.NONE)
 
 
 def read_xnn_values(table: Tables) -> tuple[tuple[XnnValue, ...], int]:
-    """The values in the order of the file, and how many more are of unknown kinds."""
-    found: dict[int, XnnValue] = {}
+    """Read the values in the order of the file, and count the values of unknown kinds."""
+    values_by_row: dict[int, XnnValue] = {}
     for member in union(table, 0):
         if member.number in {_PLAIN, _QUANTISED}:
-            read = _plain if member.number == _PLAIN else _quantised
-            found.update(zip(member.rows, read(member), strict=True))
-    return tuple(found[row] for row in sorted(found)), len(table) - len(found)
+            read = _read_plain_values if member.number == _PLAIN else _read_quantised_values
+            values_by_row.update(zip(member.rows, read(member), strict=True))
+    return tuple(values_by_row[row] for row in sorted(values_by_row)), len(table) - len(values_by_row)
 
 
-def _plain(member: Member) -> list[XnnValue]:
-    return _values(member.tables, [_NOT_QUANTISED] * len(member.rows))
+def _read_plain_values(member: Member) -> list[XnnValue]:
+    return _read_values(member.tables, [_NOT_QUANTISED] * len(member.rows))
 
 
-def _quantised(member: Member) -> list[XnnValue]:
+def _read_quantised_values(member: Member) -> list[XnnValue]:
     tensors, rows = referred(member.tables, _TENSOR)
     if len(rows) != len(member.rows):
         raise tensors.buffer.error("a quantised value has no tensor")
-    return _values(tensors, _scales(member.tables))
+    return _read_values(tensors, _read_scales(member.tables))
 
 
-def _values(tensors: Tables, scales: list[QuantisationScales]) -> list[XnnValue]:
+def _read_values(tensors: Tables, scales: list[QuantisationScales]) -> list[XnnValue]:
     flags = numbers(tensors, _FLAGS, UINT32)
     columns = zip(
         numbers(tensors, _ID, UINT32),
@@ -178,18 +178,18 @@ def _values(tensors: Tables, scales: list[QuantisationScales]) -> list[XnnValue]
         (bool(flag & _EXTERNAL_OUTPUT) for flag in flags),
         numbers(tensors, _CONSTANT, UINT32),
         scales,
-        map(_place, flags, numbers(tensors, _PLACE, UINT32)),
+        map(_argument_position, flags, numbers(tensors, _PLACE, UINT32)),
         strict=True,
     )
     return [XnnValue(*row) for row in columns]
 
 
-def _place(flags: int, place: int) -> int | None:
-    """Place among the arguments of a call; values of the graph's own have none, whatever is written there."""
-    return place if flags & (_EXTERNAL_INPUT | _EXTERNAL_OUTPUT) and place != _NO_PLACE else None
+def _argument_position(flags: int, position: int) -> int | None:
+    """Return the position among the arguments of a call; None for internal values, whatever is written there."""
+    return position if flags & (_EXTERNAL_INPUT | _EXTERNAL_OUTPUT) and position != _NO_PLACE else None
 
 
-def _scales(values: Tables) -> list[QuantisationScales]:
+def _read_scales(values: Tables) -> list[QuantisationScales]:
     out = [QuantisationScales(QuantisationKind.UNKNOWN)] * len(values)
     for member in union(values, _PARAMETERS):
         if member.number in _SCALES:
@@ -198,32 +198,32 @@ def _scales(values: Tables) -> list[QuantisationScales]:
     return out
 
 
-def _per_channel(tables: Tables) -> list[QuantisationScales]:
-    rows = zip(_stored(tables, _CHANNEL_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
+def _read_per_channel(tables: Tables) -> list[QuantisationScales]:
+    rows = zip(_count_scales(tables, _CHANNEL_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
     return [QuantisationScales(QuantisationKind.PER_CHANNEL, scales, channel) for scales, channel in rows]
 
 
-def _per_group(tables: Tables) -> list[QuantisationScales]:
-    rows = zip(_stored(tables, _GROUP_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
+def _read_per_group(tables: Tables) -> list[QuantisationScales]:
+    rows = zip(_count_scales(tables, _GROUP_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
     return [QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, scales, channel) for scales, channel in rows]
 
 
-def _per_tensor(tables: Tables) -> list[QuantisationScales]:
+def _read_per_tensor(tables: Tables) -> list[QuantisationScales]:
     rows = zip(numbers(tables, _SCALE, FLOAT32), numbers(tables, _ZERO_POINT, INT32), strict=True)
     return [QuantisationScales(QuantisationKind.PER_TENSOR, scale=scale, zero_point=zero) for scale, zero in rows]
 
 
-def _stored(tables: Tables, slot: int) -> list[int]:
-    """Number of scales: as stated, or in older payloads the length of the vector that holds them."""
+def _count_scales(tables: Tables, slot: int) -> list[int]:
+    """Return the number of scales: as stated, or in older payloads the length of the vector that holds them."""
     pairs = zip(numbers(tables, slot, UINT32), lengths(tables, _SCALE), strict=True)
     return [stated or held for stated, held in pairs]
 
 
 _SCALES: dict[int, Callable[[Tables], list[QuantisationScales]]] = {
-    1: _per_channel,
-    2: _per_tensor,
+    1: _read_per_channel,
+    2: _read_per_tensor,
     3: lambda tables: [QuantisationScales(QuantisationKind.PER_TOKEN)] * len(tables),
-    4: _per_group,
+    4: _read_per_group,
 }
 
 
@@ -244,46 +244,46 @@ _OFFSET, _SIZE, _KEY = 0, 1, 2
 
 
 def read_xnn_graphs(path: Path) -> tuple[DelegateGraph, ...]:
-    """The XNNPACK delegates of a .pte with their graphs, in the order of the file."""
+    """Read the XNNPACK delegates of a .pte with their graphs, in the order of the file."""
     data = program_bytes(path)
     return delegate_graphs(data, str(path), decode_executable(data, str(path)))
 
 
 def delegate_graphs(data: bytes | memoryview, where: str, program: Executable) -> tuple[DelegateGraph, ...]:
-    """The XNNPACK delegates of a program whose file is already in memory; a payload that several share is read once."""
-    found: list[DelegateGraph] = []
+    """Return the XNNPACK delegates of a program in memory; a payload that several share is read once."""
+    delegates: list[DelegateGraph] = []
     payloads = _Payloads(data)
     for plan in program.plans:
         callers = plan.callers()
         for number, delegate in enumerate(plan.delegates):
             if delegate.id == BACKEND:
                 graph = payloads.graph(delegate.data, f"{where}, delegate {number} of {plan.name}")
-                found.append(DelegateGraph(plan.name, number, callers.get(number, ()), graph))
-    return tuple(found)
+                delegates.append(DelegateGraph(plan.name, number, callers.get(number, ()), graph))
+    return tuple(delegates)
 
 
 class _Payloads:
-    """Graphs of a file by their place; together they may not be longer than the file."""
+    """Graphs of a file by their position; together they may not be longer than the file."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
         self._left = len(data)
         self._graphs: dict[Span, XnnGraph] = {}
 
-    def graph(self, span: Span | None, place: str) -> XnnGraph:
-        """The graph at a place; ``place`` names the delegate in errors."""
+    def graph(self, span: Span | None, owner: str) -> XnnGraph:
+        """Return the graph of a payload; ``owner`` names the delegate in errors."""
         if span is None:
-            raise TraceFormatError("it has no payload", where=place, hint=_HINT)
+            raise TraceFormatError("it has no payload", where=owner, hint=_HINT)
         if span not in self._graphs:
             self._left -= span.size
             if self._left < 0:
-                raise TraceFormatError("payloads overlap each other", where=place, offset=span.offset, hint=_HINT)
-            self._graphs[span] = decode_xnn_graph(self._data[span.offset : span.offset + span.size], place)
+                raise TraceFormatError("payloads overlap each other", where=owner, offset=span.offset, hint=_HINT)
+            self._graphs[span] = decode_xnn_graph(self._data[span.offset : span.offset + span.size], owner)
         return self._graphs[span]
 
 
 def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
-    """The graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph."""
+    """Decode the graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph."""
     begin, size = _graph_span(payload, where)
     graph = memoryview(payload)[begin : begin + size]
     identifier = bytes(graph[_MAGIC_AT:_MAGIC_END])
@@ -292,7 +292,7 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
         raise TraceFormatError(problem, where=where, offset=begin + _MAGIC_AT, hint=_HINT)
     root = FlatBuffer(graph, where).root()
     values, unknown = read_xnn_values(nested(root, _VALUES)[0])
-    nodes = _nodes(nested(root, _NODES)[0])
+    nodes = _read_nodes(nested(root, _NODES)[0])
     inputs, outputs = (vectors(root, slot, UINT32)[0] for slot in (_INPUTS, _OUTPUTS))
     if not unknown:
         known = np.array([value.id for value in values], np.int64)
@@ -303,12 +303,12 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
         if len(missing):
             raise root.buffer.error(f"value {int(missing[0])} is used but not defined")
     return XnnGraph(
-        identifier.decode(), texts(root, _VERSION)[0], values, nodes, inputs, outputs, _constants(root), unknown
+        identifier.decode(), texts(root, _VERSION)[0], values, nodes, inputs, outputs, _read_constants(root), unknown
     )
 
 
 def _graph_span(payload: bytes | memoryview, where: str) -> tuple[int, int]:
-    """First byte and size of the graph in a payload; without a header it is the whole payload."""
+    """Return first byte and size of the graph in a payload; without a header it is the whole payload."""
     size = len(payload)
     if payload[_MAGIC_AT:_MAGIC_END] != _MAGIC:
         return 0, size
@@ -320,14 +320,14 @@ def _graph_span(payload: bytes | memoryview, where: str) -> tuple[int, int]:
     return begin, graph_size
 
 
-def _nodes(table: Tables) -> tuple[XnnNode, ...]:
+def _read_nodes(table: Tables) -> tuple[XnnNode, ...]:
     handles = numbers(table, _DEBUG_HANDLE, UINT32)
-    bounds = _bounds(table)
+    bounds = _read_bounds(table)
     nodes = [
         XnnNode(UNKNOWN, 0, handle, (), (), *bound, 0, None) for handle, bound in zip(handles, bounds, strict=True)
     ]
     for member in union(table, _NODE):
-        described = _described(member)
+        described = _describe_nodes(member)
         for row, (inputs, outputs, flags, attributes) in zip(member.rows, described, strict=True):
             kind = NODES[member.number][0] if member.number in NODES else UNKNOWN
             node = XnnNode(kind, member.number, handles[row], inputs, outputs, *bounds[row], flags, attributes)
@@ -335,34 +335,36 @@ def _nodes(table: Tables) -> tuple[XnnNode, ...]:
     return tuple(nodes)
 
 
-def _bounds(table: Tables) -> list[tuple[float | None, float | None]]:
+def _read_bounds(table: Tables) -> list[tuple[float | None, float | None]]:
     bounds: list[tuple[float | None, float | None]] = [(None, None)] * len(table)
-    given, rows = referred(table, _MIN_MAX)
-    for row, low, high in zip(rows, numbers(given, _MIN, FLOAT32), numbers(given, _MAX, FLOAT32), strict=True):
+    bounds_tables, rows = referred(table, _MIN_MAX)
+    for row, low, high in zip(
+        rows, numbers(bounds_tables, _MIN, FLOAT32), numbers(bounds_tables, _MAX, FLOAT32), strict=True
+    ):
         bounds[row] = (low, high)
     return bounds
 
 
-def _described(member: Member) -> list[tuple[tuple[int, ...], tuple[int, ...], int, Attributes | None]]:
-    """Inputs, outputs, flags and attributes of nodes of one type; nothing is known of an unknown type."""
+def _describe_nodes(member: Member) -> list[tuple[tuple[int, ...], tuple[int, ...], int, Attributes | None]]:
+    """Return inputs, outputs, flags and attributes of nodes of one type; empty for an unknown type."""
     if member.number not in NODES:
         return [((), (), 0, None)] * len(member.rows)
     layout = NODES[member.number][1]
     columns = (
-        _ids(member.tables, layout.inputs),
-        _ids(member.tables, layout.outputs),
+        _read_ids(member.tables, layout.inputs),
+        _read_ids(member.tables, layout.outputs),
         numbers(member.tables, layout.flags, UINT32),
         layout.read_attributes(member.tables),
     )
     return list(zip(*columns, strict=True))
 
 
-def _ids(tables: Tables, slots: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _read_ids(tables: Tables, slots: tuple[int, ...]) -> list[tuple[int, ...]]:
     rows = zip(*(numbers(tables, slot, UINT32) for slot in slots), strict=True)
     return [tuple(number for number in row if number != _ABSENT) for row in rows]
 
 
-def _constants(root: Tables) -> tuple[ConstantData, ...]:
+def _read_constants(root: Tables) -> tuple[ConstantData, ...]:
     table = nested(root, _CONSTANTS)[0]
     columns = numbers(table, _OFFSET, UINT64), numbers(table, _SIZE, UINT64), texts(table, _KEY)
     rows = zip(*columns, strict=True)

@@ -1,1 +1,1 @@
-"""LiteRT: its installed package, its programs, the process that runs them and the traces of that process."""
+"""Support for LiteRT: its package, its programs, the process that runs them and its traces."""

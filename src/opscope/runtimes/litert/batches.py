@@ -1,6 +1,7 @@
-"""A model whose batch is open, as it is with the batch that ran.
+"""Fix the open batch of a model at the batch that ran.
 
-Converters of Keras leave the first size of every tensor open. The file then states each shape for a batch of one.
+Converters of Keras leave the first size of every tensor open. The file then states each shape for a batch of
+one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What TensorFlow Lite's and LiteRT's ``benchmark_model`` leave of a run with ``--enable_op_profiling``: averages.
+"""Turn averages of TensorFlow Lite's and LiteRT's ``benchmark_model``, with ``--enable_op_profiling``, into a table.
 
-Both forms of its report, the tables that it prints and the protocol buffer that it writes, become the same rows, and
-those a table with one inference, whose operators have their average times.
+Both forms of its report, the tables that it prints and the protocol buffer that it writes, become the same
+rows. The table has one inference, whose operators have their average times.
 
-Sources: ``tflite/profiling/profile_summarizer.cc`` and ``profile_summary_formatter.cc`` of LiteRT (commit f6745779),
-``xla/tsl/util/stats_calculator.cc``. An operator of the graph is named by its output tensors and its number
-(``[conv/Relu]:3``), one that a delegate reports by its kernel and its number there (``Delegate/Add (ND):7``). Delegates
-of earlier versions have a section of their own, whose operators are part of a row of the graph; those of later versions
-stand among the rows of the graph, without a row of the delegate.
+Sources: ``tflite/profiling/profile_summarizer.cc`` and ``profile_summary_formatter.cc`` of LiteRT (commit
+f6745779), ``xla/tsl/util/stats_calculator.cc``. An operator of the graph is named by its output tensors and its
+number (``[conv/Relu]:3``), one that a delegate reports by its kernel and its number there (``Delegate/Add
+(ND):7``). Delegates of earlier versions have their own section, whose operators are part of a row of the graph;
+those of later versions stand among the rows of the graph, without a row of the delegate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = "litert-benchmark"
 METHOD = "serving_default"
-"""What is called: the tool calls the first graph by no name, and converters give it this one."""
+"""Name of the method: the tool calls the first graph without a name, and converters give it this one."""
 _ROOT = "Invoke"
 _INNER = "Delegate/"
 _NUMBERED = re.compile(r"(?P<name>.*):(?P<number>\d{1,9})\Z", re.DOTALL)
@@ -47,33 +47,33 @@ class BenchmarkRow(NamedTuple):
 
     @property
     def inner(self) -> str | None:
-        """The kernel that a delegate reports; None for an operator of the graph."""
+        """Name of the kernel that a delegate reports; None for an operator of the graph."""
         form = _NUMBERED.match(self.name)
         return form["name"].removeprefix(_INNER) if form and self.name.startswith(_INNER) else None
 
     @property
     def number(self) -> int:
-        """Of the operator, in the graph or in the delegate; -1 where the name has none."""
+        """Number of the operator in the graph or the delegate; -1 if its name has none."""
         form = _NUMBERED.match(self.name)
         return int(form["number"]) if form else -1
 
 
 class BenchmarkReport(NamedTuple):
-    """A report."""
+    """Content of a report."""
 
     rows: list[BenchmarkRow]  # of the graph that is called, in the order of the run
     inner: list[BenchmarkRow]  # of the delegates' own section; empty for later versions
     runs: int = 0  # that were averaged; 0 where it is not told
     inference_ns: int | None = None  # an inference by the stopwatch of the tool; None where it is not told
     spread: str = ""  # what it tells of the inferences' spread, in words; empty for nothing
-    others: int = 0  # further graphs, whose time is in operators of the first
+    further_graphs: int = 0  # further graphs, whose time is in operators of the first
     model: str = ""  # name of the model; empty where it is not told
     cut: bool = False  # whether the end of a table is missing
     reports: int = 1  # that the file has, of which this is the last
 
 
 def table_of(report: BenchmarkReport, path: Path) -> EventTable:
-    """The table of a report."""
+    """Build the table of a report. Raises EmptyTraceError without operators, TraceFormatError for impossible times."""
     rows = [row for row in report.rows if row.number >= 0]
     if not rows:
         hint = "run benchmark_model with --enable_op_profiling=true, and keep its complete output"
@@ -81,16 +81,16 @@ def table_of(report: BenchmarkReport, path: Path) -> EventTable:
     every = [*rows, *report.inner]
     if len(every) > _MOST_ROWS or any(not 0 <= row.ns < _LONGEST for row in every):
         raise TraceFormatError("the report has an impossible time", where=path, hint="it was truncated or edited")
-    laid = _laid(rows, [row for row in report.inner if row.inner is not None])
+    laid = _lay_out_rows(rows, [row for row in report.inner if row.inner is not None])
     spent = sum(row.duration for row in laid if row.parent == 0)
-    whole = max(report.inference_ns or 0, spent)
-    root = TraceRow(0, METHOD, Scope.EXECUTE, _ROOT, None, -1, -1, -1, 0, whole, -1, synthetic=False)
+    inference_ns = max(report.inference_ns or 0, spent)
+    root = TraceRow(0, METHOD, Scope.EXECUTE, _ROOT, None, -1, -1, -1, 0, inference_ns, -1, synthetic=False)
     dropped = len(report.rows) - len(rows)
-    return EventTable.build(columns_of([root, *laid]), Clock.NS, _warnings(report, every, dropped, spent))
+    return EventTable.build(columns_of([root, *laid]), Clock.NS, _find_problems(report, every, dropped, spent))
 
 
-def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[TraceRow]:
-    """Rows one behind the other, below the first row of the table."""
+def _lay_out_rows(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[TraceRow]:
+    """Lay rows one after another, below the first row of the table."""
     trace_rows: list[TraceRow] = []
     calls = [row for row in rows if _region_backend(row) == XNNPACK]
     calls = calls or [row for row in rows if _region_backend(row)]
@@ -98,30 +98,35 @@ def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[T
     for row in rows:
         if inner and row in calls:
             if row is calls[0]:
-                trace_rows += _delegate(calls, inner, at, len(trace_rows) + 1)
+                trace_rows += _merge_delegate_calls(calls, inner, at, len(trace_rows) + 1)
                 at += trace_rows[-len(inner) - 1].duration
             continue
         kernel = row.inner
         if kernel is None and (backend := _region_backend(row)):
-            chain = _row(Scope.DELEGATE_OP, row.kind, backend, row.number, at, row.ns)
+            chain = _trace_row(Scope.DELEGATE_OP, row.kind, backend, row.number, at, row.ns)
         elif kernel is None:
-            chain = _row(Scope.KERNEL, row.kind, PORTABLE, row.number, at, row.ns)
+            chain = _trace_row(Scope.KERNEL, row.kind, PORTABLE, row.number, at, row.ns)
         else:
             part, last = part + (part < 0 or row.number <= last), row.number
-            chain = _row(Scope.DELEGATE_OP, kernel, XNNPACK, part, at, row.ns)._replace(delegate_id=row.number)
+            chain = _trace_row(Scope.DELEGATE_OP, kernel, XNNPACK, part, at, row.ns)._replace(delegate_id=row.number)
         trace_rows.append(chain)
         at += row.ns
     return trace_rows
 
 
-def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], start: int, number: int) -> list[TraceRow]:
-    """All calls of delegates as one, with what they report: the report does not tell which call it belongs to."""
-    within = sum(row.ns for row in inner)
+def _merge_delegate_calls(
+    calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], start: int, number: int
+) -> list[TraceRow]:
+    """Merge all delegate calls into one row with their operators.
+
+    The report does not tell which call an operator is in.
+    """
+    operators_ns = sum(row.ns for row in inner)
     name = calls[0].kind if len(calls) == 1 else f"{counted_text(len(calls), 'call')} of delegates"
-    whole = max(within, sum(row.ns for row in calls))
-    rows, at = [_row(Scope.DELEGATE_CALL, name, XNNPACK, 0, start, whole)], start
+    call_ns = max(operators_ns, sum(row.ns for row in calls))
+    rows, at = [_trace_row(Scope.DELEGATE_CALL, name, XNNPACK, 0, start, call_ns)], start
     for row in inner:
-        trace_row = _row(Scope.DELEGATE_OP, row.inner or row.kind, XNNPACK, 0, at, row.ns)
+        trace_row = _trace_row(Scope.DELEGATE_OP, row.inner or row.kind, XNNPACK, 0, at, row.ns)
         rows.append(trace_row._replace(delegate_id=row.number, parent=number))
         at += row.ns
     return rows
@@ -137,11 +142,11 @@ _DELEGATES = {
     "edgetpu": "Edge TPU",
 }
 _COMPILED_NODES = {"DISPATCH_OP": "NPU", "edgetpu-custom-op": "Edge TPU", "ethos-u": "Ethos-U"}
-"""Who runs the nodes of models that were compiled for an accelerator ahead of time."""
+"""Names of the accelerators that run the nodes of models compiled ahead of time."""
 
 
 def _region_backend(row: BenchmarkRow) -> str | None:
-    """Return who runs the part of the graph that a node stands for; None for an operator of LiteRT's own kernels."""
+    """Return what runs the part of the graph that a node stands for; None for an operator of LiteRT's own kernels."""
     if row.inner is not None or classify_run(row.kind, None) != COMPILED_REGION:
         return None
     node = _DELEGATE_NAME.match(row.kind)
@@ -150,11 +155,13 @@ def _region_backend(row: BenchmarkRow) -> str | None:
     return _DELEGATES.get(node["name"].lower(), node["name"] or UNNAMED_DELEGATE)
 
 
-def _row(scope: Scope, name: str, backend: str, number: int, start: int, duration: int) -> TraceRow:
+def _trace_row(scope: Scope, name: str, backend: str, number: int, start: int, duration: int) -> TraceRow:
     return TraceRow(0, METHOD, scope, name, backend, number, 0, -1, start, duration, 0, synthetic=True)
 
 
-def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: int, spent: int) -> list[TraceWarning]:
+def _find_problems(
+    report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: int, spent: int
+) -> list[TraceWarning]:
     runs = counted_text(report.runs, "inference") if report.runs else "an unknown number of inferences"
     spread = f"; {report.spread}" if report.spread else ""
     warnings = [
@@ -182,8 +189,10 @@ def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: in
     if several:
         words = f"{counted_text(several, 'row')} for several operators of one kind in different parts of the model"
         warnings.append(TraceWarning("merged_rows", words, _PROFILE))
-    if report.others:
-        words = f"operators of {counted_text(report.others, 'further graph')} excluded: callers include their time"
+    if report.further_graphs:
+        words = (
+            f"operators of {counted_text(report.further_graphs, 'further graph')} excluded: callers include their time"
+        )
         warnings.append(TraceWarning("other_graphs", words, _PROFILE))
     if dropped:
         words = f"excluded {counted_text(dropped, 'row')} that list no operator"

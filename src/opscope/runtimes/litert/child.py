@@ -1,7 +1,7 @@
 """The process that runs a .tflite, with the argument ``run REQUEST``.
 
-Features are switched off before it starts, by the library that it was started with; here that is proved, once the
-runtime has asked for them. One process serves one variant once.
+Features are switched off before it starts, by the library that was preloaded; the proof is read here, after the
+runtime asked for them. One process serves one variant once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CalledT = TypeVar("CalledT")
 
 
 class LitertRun(ProgramRun[CalledT]):
-    """A .tflite, of which signatures are called, whichever interface of LiteRT has ``library``."""
+    """A .tflite whose signatures are called, through any of LiteRT's interfaces. ``library`` is the installed one."""
 
     unit_ns, interface = MICRO, COMPILED
     """Unit of the events' times, and the interface, as a trace has them."""
@@ -56,16 +56,16 @@ class LitertRun(ProgramRun[CalledT]):
         self._inferences: list[LitertInference] = []
 
     def calls(self) -> Iterator[CalledT]:
-        """Signatures in turn."""
+        """Yield the signatures in turn, endlessly."""
         return (self._signatures[name] for name in cycle(self._job.calls or self._signatures))
 
-    def keep(self, called: CalledT, left: LitertInference | None) -> None:  # noqa: ARG002 - it names it
-        """Keep the events."""
-        if left is not None:
-            self._inferences.append(left)
+    def keep(self, signature: CalledT, inference: LitertInference | None) -> None:  # noqa: ARG002 - it names it
+        """Store the events of a call."""
+        if inference is not None:
+            self._inferences.append(inference)
 
     def write_trace(self, path: Path) -> None:
-        """The events as JSON."""
+        """Write the events as JSON."""
         first, version = next(iter(self._signatures)), self._installed.version
         events = (self._inferences, self.unit_ns, self.interface)
         write_atomically(path, msgspec.json.encode(LitertTrace(SCHEMA, version, self._delegate, first, *events)))
@@ -78,7 +78,7 @@ class TfliteRun(LitertRun[_Signature]):
         super().__init__(request, installed_litert())
 
     def load(self) -> None:
-        """Open the model and make the buffers of what is called."""
+        """Open the model and make the buffers of the called signatures."""
         job, library = self._job, self._installed.library
         self._model = CompiledModel(library, job.program, self._delegate, job.threads, profiled=self._traced)
         declared = read_callable(Path(job.program))
@@ -86,18 +86,24 @@ class TfliteRun(LitertRun[_Signature]):
         self._signatures = called_signatures(declared, self._model.calls(sizes), job.calls)
 
     def fill(self) -> list[Tensor]:
-        """As they are asked for, else as the model declares them."""
-        slots = [(signature, one) for signature in self._signatures.values() for one in signature.declared.inputs]
+        """Make the inputs as requested, else as the model declares them, and copy them into the buffers."""
+        slots = [
+            (signature, declared_input)
+            for signature in self._signatures.values()
+            for declared_input in signature.declared.inputs
+        ]
         tensors = input_tensors([signature.declared for signature in self._signatures.values()], self._job.inputs)
         arrays = input_arrays(self._job.values, self._job.seed, tensors)
-        for (signature, one), tensor, array in zip(slots, tensors, arrays, strict=True):
+        for (signature, declared_input), tensor, array in zip(slots, tensors, arrays, strict=True):
             data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
-            self._model.fill(signature.told.input_buffers[signature.told.inputs.index(one.name)], data)
+            self._model.fill(
+                signature.described.input_buffers[signature.described.inputs.index(declared_input.name)], data
+            )
         return tensors
 
-    def call(self, called: _Signature) -> tuple[int, int, LitertInference | None]:
+    def call(self, callee: _Signature) -> tuple[int, int, LitertInference | None]:
         """Run a signature. Events are fetched between calls only."""
-        clock, run_model = time.perf_counter_ns, called.told.run
+        clock, run_model = time.perf_counter_ns, callee.described.run
         if self._traced:
             self._model.profile()
         before = clock()
@@ -108,20 +114,20 @@ class TfliteRun(LitertRun[_Signature]):
             return before, after, None
         events = self._model.events()
         check_events(events, after - before)
-        return before, after, LitertInference(after - before, events, before, called.declared.name)
+        return before, after, LitertInference(after - before, events, before, callee.declared.name)
 
     def outputs(self) -> list[Array]:
-        """In the order of the file."""
+        """Return the outputs in the order of the file."""
         return [
-            self._output(signature, one)
+            self._read_output(signature, declared)
             for signature in self._signatures.values()
-            for one in signature.declared.outputs
+            for declared in signature.declared.outputs
         ]
 
-    def _output(self, called: _Signature, declared: PlannedTensor) -> Array:
-        place = called.told.outputs.index(declared.name)
-        data = self._model.content(called.told.output_buffers[place])
-        sizes = called.told.output_sizes[place] if called.told.output_sizes else declared.sizes
+    def _read_output(self, signature: _Signature, declared: PlannedTensor) -> Array:
+        index = signature.described.outputs.index(declared.name)
+        data = self._model.content(signature.described.output_buffers[index])
+        sizes = signature.described.output_sizes[index] if signature.described.output_sizes else declared.sizes
         return from_bytes(data, Tensor(list(sizes), declared.dtype.name), range(len(sizes)))
 
 

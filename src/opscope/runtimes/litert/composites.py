@@ -1,7 +1,8 @@
-"""Composites of a .tflite taken apart: operators that stand for a subgraph of simpler ones, which LiteRT runs instead.
+"""Expand composites of a .tflite: operators that stand for a subgraph of simpler ones, which LiteRT runs instead.
 
-Converters write a norm or an attention as ``STABLEHLO_COMPOSITE`` with its decomposition. An attention is taken by the
-XNNPACK delegate as a whole. Tried with ai-edge-litert 2.3.0 on models of litert-torch 0.10.0, event by event.
+Converters write a norm or an attention as ``STABLEHLO_COMPOSITE`` with its decomposition. The XNNPACK delegate
+takes an attention as a whole. Tested with ai-edge-litert 2.3.0 on models of litert-torch 0.10.0, event by
+event.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 COMPOSITE = "STABLEHLO_COMPOSITE"
 ATTENTION = "odml.scaled_dot_product_attention"
-"""Of queries, keys, values and a mask, which the delegate defines by its own nodes."""
+"""Composite of an attention with queries, keys, values and a mask, which the delegate defines by its own nodes."""
 _ATTENDED = 4
 _DEEPEST = 8
 _MOST = 1 << 20
@@ -33,19 +34,19 @@ class Decomposed(NamedTuple):
 
 
 def decomposed(model: TfliteModel, graph: TfliteSubgraph, *, delegated: bool = True) -> Decomposed:
-    """A subgraph with the decompositions of its composites in their places.
+    """Return a subgraph in which composites are replaced by their decompositions.
 
     With the delegate an attention stays one operator, which is named :data:`ATTENTION`.
 
     Raises:
-        TraceFormatError: composites lie in each other too deeply, as only those of a damaged file do.
+        TraceFormatError: composites are nested too deeply, which happens only in a damaged file.
     """
     if all(operator.name != COMPOSITE for operator in graph.operators):
         return Decomposed(graph, tuple(range(len(graph.operators))))
     building = _Building(model, graph, delegated=delegated)
     order = tuple(building.of(enumerate(graph.operators), 0))
-    whole = msgspec.structs.replace(graph, tensors=tuple(building.tensors), operators=tuple(building.operators))
-    return Decomposed(whole, order)
+    expanded = msgspec.structs.replace(graph, tensors=tuple(building.tensors), operators=tuple(building.operators))
+    return Decomposed(expanded, order)
 
 
 class _Building:
@@ -57,50 +58,56 @@ class _Building:
         self.operators: list[TfliteOperator] = list(graph.operators)
 
     def of(self, numbered: Iterator[tuple[int, TfliteOperator]], depth: int) -> Iterator[int]:
-        """Numbers of what runs in place of these operators."""
+        """Yield the numbers of the operators that run in place of these operators."""
         if depth > _DEEPEST or len(self.operators) > _MOST:
             raise TraceFormatError("composite operators lie in each other too deeply")
         for number, operator in numbered:
             if operator.name != COMPOSITE or not operator.options.subgraphs:
                 yield number
                 continue
-            if self._delegated and self._attends(operator):
+            if self._delegated and self._is_delegated_attention(operator):
                 self.operators[number] = msgspec.structs.replace(operator, name=ATTENTION)
                 yield number
                 continue
             inner = self._model.subgraphs[operator.options.subgraphs[0]]
-            places = self._placed(operator, inner)
+            tensor_numbers = self._map_tensors(operator, inner)
             first = len(self.operators)
-            self.operators += [_moved(one, places) for one in inner.operators]
+            self.operators += [_renumber_operator(inner_operator, tensor_numbers) for inner_operator in inner.operators]
             yield from self.of(
                 ((first + at, self.operators[first + at]) for at in range(len(inner.operators))), depth + 1
             )
 
-    def _attends(self, operator: TfliteOperator) -> bool:
-        """Whether the delegate takes a composite as an attention: heads of queries are shared among those of keys."""
+    def _is_delegated_attention(self, operator: TfliteOperator) -> bool:
+        """Return whether the delegate takes a composite as an attention.
+
+        It does if the heads of queries are shared evenly among those of keys.
+        """
         if operator.options.composite != ATTENTION or len(operator.inputs) != _ATTENDED or min(operator.inputs) < 0:
             return False
         queries, keys, values = (self.tensors[number].shape for number in operator.inputs[:3])
         ranked = len(queries) == len(keys) == len(values) == _ATTENDED
         return ranked and keys[2] > 0 and queries[2] % keys[2] == 0
 
-    def _placed(self, operator: TfliteOperator, inner: TfliteSubgraph) -> Sequence[int]:
-        """The tensor that each of a decomposition is here; those only inside are named as what the composite makes."""
-        given = dict(zip(inner.inputs, operator.inputs, strict=False)) | dict(
+    def _map_tensors(self, operator: TfliteOperator, inner: TfliteSubgraph) -> Sequence[int]:
+        """Return the tensor of this graph for each tensor of a decomposition.
+
+        Tensors that only the decomposition has are added, named after the composite's output.
+        """
+        numbers_of_inner = dict(zip(inner.inputs, operator.inputs, strict=False)) | dict(
             zip(inner.outputs, operator.outputs, strict=False)
         )
         name = self.tensors[operator.outputs[0]].name if operator.outputs else ""
-        found = []
+        numbers = []
         for number, tensor in enumerate(inner.tensors):
-            if number not in given:
+            if number not in numbers_of_inner:
                 self.tensors.append(tensor if tensor.constant else msgspec.structs.replace(tensor, name=name))
-            found.append(given.get(number, len(self.tensors) - 1))
-        return found
+            numbers.append(numbers_of_inner.get(number, len(self.tensors) - 1))
+        return numbers
 
 
-def _moved(operator: TfliteOperator, places: Sequence[int]) -> TfliteOperator:
+def _renumber_operator(operator: TfliteOperator, tensor_numbers: Sequence[int]) -> TfliteOperator:
     inputs, outputs = (
-        tuple(places[number] if number >= 0 else number for number in side)
+        tuple(tensor_numbers[number] if number >= 0 else number for number in side)
         for side in (operator.inputs, operator.outputs)
     )
     return msgspec.structs.replace(operator, inputs=inputs, outputs=outputs)

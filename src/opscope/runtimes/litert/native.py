@@ -1,4 +1,4 @@
-"""LiteRT as a target without Python in the process: its runner, built or as a folder, here, on devices and emulated."""
+"""LiteRT without Python in the process: its runner, built or as a folder, on this machine, on devices and emulated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PROGRAM, _CALLS = "program.tflite", "calls.json"
 
 
 class RuntimeSignature(msgspec.Struct, frozen=True):
-    """A signature as the runtime tells it: names in its own order."""
+    """A signature with the names and the order of the runtime."""
 
     name: str  # of the signature
     inputs: list[str]  # names
@@ -47,7 +47,7 @@ class RuntimeSignature(msgspec.Struct, frozen=True):
 
 
 class LitertAnswer(RunnerAnswer, frozen=True):
-    """What the runner writes: a measurement, the signatures, or an error."""
+    """Answer of the runner: a measurement, the signatures, or an error."""
 
     # in the order of the runtime, when they were asked for
     signatures: list[RuntimeSignature] = msgspec.field(default_factory=list)
@@ -65,16 +65,16 @@ class _TracedCall(msgspec.Struct, frozen=True):
     events: list[EventRow]
 
 
-def _installed(python: Python) -> tuple[str, Path]:
-    found = installed_litert(python)
-    return found.version, found.library
+def _version_and_library(python: Python) -> tuple[str, Path]:
+    library = installed_litert(python)
+    return library.version, library.library
 
 
 RUNNER = WheelRunner(
     title="LiteRT",
     package=PACKAGE,
     source=Path(__file__).with_name("cpp") / "runner.cpp",
-    installed=_installed,
+    installed=_version_and_library,
     member=lambda _: f"{MODULE}/{LIBRARY}.so",
     newest=KNOWN[-1],  # its structures are known, whatever is installed here
     platforms=("manylinux_2_27", "manylinux_2_28"),
@@ -92,20 +92,23 @@ class NativeLitertTarget(WheelTarget[LitertAnswer]):
         program = Path(job.program)
         sent = {"model_path": SentFile("programs", _PROGRAM, program)}
         library = self._library_there()
-        told = self._describe_program(sent, {"library": library}, work, directory).signatures
+        described = self._describe_program(sent, {"library": library}, work, directory).signatures
         model = read_callable(program)
-        names = {("" if one.name == PLACEHOLDER else one.name): one for one in told}
-        called = called_signatures(model, names, job.calls)
-        numbers = {name: told.index(own.told) for name, own in called.items()}
-        inputs = input_tensors([own.declared for own in called.values()], job.inputs)
+        names = {
+            ("" if described_signature.name == PLACEHOLDER else described_signature.name): described_signature
+            for described_signature in described
+        }
+        signatures = called_signatures(model, names, job.calls)
+        numbers = {name: described.index(signature.described) for name, signature in signatures.items()}
+        inputs = input_tensors([signature.declared for signature in signatures.values()], job.inputs)
         arrays = input_arrays(job.values, job.seed, inputs)
-        sizes = _write_inputs(called, arrays, inputs, open_sizes(model, job.calls, job.inputs), work)
+        sizes = _write_inputs(signatures, arrays, inputs, open_sizes(model, job.calls, job.inputs), work)
         flags = {
             "library": library,
             "delegate": job.variant.delegate or DELEGATE,
-            "signatures": ",".join(str(numbers[name]) for name in job.calls or called),
+            "signatures": ",".join(str(numbers[name]) for name in job.calls or signatures),
             "input_sizes": ",".join(sizes),
-            "caches": ",".join(dict.fromkeys(_caches(called, resized=set(sizes) != {"-"}))),
+            "caches": ",".join(dict.fromkeys(_cache_names(signatures, resized=set(sizes) != {"-"}))),
             "trace_path": _CALLS if job.traced else "",
         }
 
@@ -113,30 +116,34 @@ class NativeLitertTarget(WheelTarget[LitertAnswer]):
             if job.traced:
                 methods = {number: name for name, number in numbers.items()}
                 self._write_trace(work / _CALLS, job, methods, directory / TRACE)
-            outputs = _read_outputs(called, answer, work)
+            outputs = _read_outputs(signatures, answer, work)
             return outputs, array_tensors(outputs)
 
         return PreparedRun(flags, sent, len(inputs), inputs, {_CALLS: work / _CALLS}, keep)
 
-    def _write_trace(self, told: Path, job: Job, names: Mapping[int, str], into: Path) -> None:
-        """Check the events of each call, and keep them as the Python child does."""
-        calls = from_json(told.read_bytes(), list[_TracedCall])
-        for one in calls:
-            check_events(one.events, one.wall_ns)
-        inferences = [LitertInference(one.wall_ns, one.events, one.start_ns, names[one.signature]) for one in calls]
+    def _write_trace(self, calls_file: Path, job: Job, names: Mapping[int, str], into: Path) -> None:
+        """Check the events of each call, and write the trace as the Python child does."""
+        calls = from_json(calls_file.read_bytes(), list[_TracedCall])
+        for call in calls:
+            check_events(call.events, call.wall_ns)
+        inferences = [
+            LitertInference(call.wall_ns, call.events, call.start_ns, names[call.signature]) for call in calls
+        ]
         version, first = self.program.versions[PACKAGE], next(iter(names.values()))
         trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, first, inferences)
         write_atomically(into, msgspec.json.encode(trace))
 
 
-def _caches(called: Mapping[str, CalledSignature[RuntimeSignature]], *, resized: bool) -> list[str]:
+def _cache_names(signatures: Mapping[str, CalledSignature[RuntimeSignature]], *, resized: bool) -> list[str]:
     return [
-        name for own in called.values() for name in caches_in_place(own.told.inputs, own.told.outputs, resized=resized)
+        name
+        for signature in signatures.values()
+        for name in caches_in_place(signature.described.inputs, signature.described.outputs, resized=resized)
     ]
 
 
 def _write_inputs(
-    called: Mapping[str, CalledSignature[RuntimeSignature]],
+    signatures: Mapping[str, CalledSignature[RuntimeSignature]],
     arrays: Sequence[Array],
     tensors: Sequence[Tensor],
     sizes: Mapping[str, Mapping[str, Sequence[int]]],
@@ -144,32 +151,32 @@ def _write_inputs(
 ) -> list[str]:
     """Write the inputs of all calls, one file each, in the order of the runtime.
 
-    Returns the sizes of each of them, for the runner.
+    Returns the sizes of each input as words for the runner; ``-`` for an input that keeps its declared sizes.
     """
     words: list[str] = []
-    given = iter(zip(arrays, tensors, strict=True))
-    for name, own in called.items():
-        of_input = {one.name: next(given) for one in own.declared.inputs}
-        for asked in own.told.inputs:
-            array, tensor = of_input[asked]
+    remaining = iter(zip(arrays, tensors, strict=True))
+    for name, signature in signatures.items():
+        of_input = {declared.name: next(remaining) for declared in signature.declared.inputs}
+        for input_name in signature.described.inputs:
+            array, tensor = of_input[input_name]
             content = to_bytes(array, tensor.dtype, range(array.ndim))
             (work / f"{INPUT}-{len(words)}.bin").write_bytes(content)
-            words.append("x".join(map(str, sizes.get(name, {}).get(asked, ()))) or "-")
+            words.append("x".join(map(str, sizes.get(name, {}).get(input_name, ()))) or "-")
     return words
 
 
 def _read_outputs(
-    called: Mapping[str, CalledSignature[RuntimeSignature]], heard: LitertAnswer, work: Path
+    signatures: Mapping[str, CalledSignature[RuntimeSignature]], answer: LitertAnswer, work: Path
 ) -> list[Array]:
-    """Outputs of the last calls, in the order of the file."""
-    found: list[Array] = []
+    """Read the outputs of the last calls, in the order of the file."""
+    arrays_: list[Array] = []
     first = 0
-    for own in called.values():
-        for one in own.declared.outputs:
-            number = first + own.told.outputs.index(one.name)
-            sizes = heard.outputs[number]
-            tensor = Tensor(list(one.sizes if sizes is None else sizes), one.dtype.name)
+    for signature in signatures.values():
+        for declared in signature.declared.outputs:
+            number = first + signature.described.outputs.index(declared.name)
+            sizes = answer.outputs[number]
+            tensor = Tensor(list(declared.sizes if sizes is None else sizes), declared.dtype.name)
             data = (work / f"{OUTPUT}-{number}.bin").read_bytes()
-            found.append(from_bytes(data, tensor, range(len(tensor.shape))))
-        first += len(own.told.outputs)
-    return found
+            arrays_.append(from_bytes(data, tensor, range(len(tensor.shape))))
+        first += len(signature.described.outputs)
+    return arrays_

@@ -1,4 +1,4 @@
-"""What a caller of a .tflite has to know: its signatures with their inputs and outputs, and what it needs to run."""
+"""The signatures of a .tflite with their inputs and outputs, and the operators that it needs to run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NPUS = {
     "edgetpu-custom-op": "a Google Edge TPU",
     "DISPATCH_OP": "an NPU of a LiteRT plugin",
 }
-"""Operators that compilers for NPUs write: Vela, the Edge TPU compiler, and LiteRT's own for its dispatch."""
+"""Operators that NPU compilers write: Vela, the Edge TPU compiler, and LiteRT's own for its dispatch."""
 _ONLY = "serving_default"
-"""What a model without signatures is called by; LiteRT makes one of its first subgraph."""
+"""Name of the method of a model without signatures; LiteRT makes one of its first subgraph."""
 
 
 class CallableModel(NamedTuple):
@@ -42,17 +42,17 @@ class CallableModel(NamedTuple):
     version: int  # of the schema
 
     def signature(self, name: str) -> Signature | None:
-        """The signature of a name."""
-        return next((one for one in self.signatures if one.name == name), None)
+        """Return the signature of a name; None if there is none."""
+        return next((signature for signature in self.signatures if signature.name == name), None)
 
 
 def read_callable(path: Path) -> CallableModel:
-    """The signatures of a .tflite."""
+    """Read the signatures of a .tflite."""
     return describe_callable(read_tflite(path))
 
 
 def check_callable(model: CallableModel, path: Path) -> None:
-    """Refuse a model that the runtime of the wheel cannot run, with or without its delegate."""
+    """Raise UsageError for a model that the runtime of the wheel cannot run, with or without its delegate."""
     compiled = next((name for name in model.custom if name in _NPUS), None)
     if compiled:
         problem = f"it was compiled for {_NPUS[compiled]}, which alone supports its operator {compiled}"
@@ -69,53 +69,59 @@ def check_callable(model: CallableModel, path: Path) -> None:
 
 
 class NamedSides(Protocol):
-    """A signature as the runtime tells it: names in its own order."""
+    """A signature as the runtime describes it: names in its own order."""
 
     @property
     def inputs(self) -> Sequence[str]:
-        """Of its inputs."""
+        """Names of its inputs."""
 
     @property
     def outputs(self) -> Sequence[str]:
-        """Of its outputs."""
+        """Names of its outputs."""
 
 
-Told = TypeVar("Told", bound=NamedSides)
+Described = TypeVar("Described", bound=NamedSides)
 
 
 @dataclass(frozen=True)
-class CalledSignature(Generic[Told]):
-    """A signature that is called."""
+class CalledSignature(Generic[Described]):
+    """A signature that is called, as the file and as the runtime describe it."""
 
     declared: Signature  # as the file has it; arrays are in this order
-    told: Told  # as the runtime has it
+    described: Described  # as the runtime has it
 
 
 def called_signatures(
-    model: CallableModel, told: Mapping[str, Told], calls: Sequence[str]
-) -> dict[str, CalledSignature[Told]]:
-    """What is called, by name, in the order of the first calls."""
+    model: CallableModel, runtime_signatures: Mapping[str, Described], calls: Sequence[str]
+) -> dict[str, CalledSignature[Described]]:
+    """Return the called signatures by name, in the order of first calls.
+
+    Raises RunError if the model lacks a signature, or if file and runtime disagree on its inputs or outputs.
+    """
     signatures = {}
-    for name in _names(model, calls):
+    for name in _called_names(model, calls):
         signature = model.signature(name)
-        alone = next(iter(told.values())) if len(model.signatures) == len(told) == 1 else None
-        there = told.get(name) or alone
-        if signature is None or there is None:
-            raise RunError(f"the model has no signature {name!r}; it has: {', '.join(sorted(told))}")
-        for ours, theirs in ((signature.inputs, there.inputs), (signature.outputs, there.outputs)):
-            if {one.name for one in ours} != set(theirs):
+        only = (
+            next(iter(runtime_signatures.values())) if len(model.signatures) == len(runtime_signatures) == 1 else None
+        )
+        described = runtime_signatures.get(name) or only
+        if signature is None or described is None:
+            raise RunError(f"the model has no signature {name!r}; it has: {', '.join(sorted(runtime_signatures))}")
+        for ours, theirs in ((signature.inputs, described.inputs), (signature.outputs, described.outputs)):
+            if {tensor.name for tensor in ours} != set(theirs):
                 raise RunError(
                     f"LiteRT and the file disagree on the inputs or outputs of {name!r}: LiteRT has {', '.join(theirs)}"
                 )
-        signatures[name] = CalledSignature(signature, there)
+        signatures[name] = CalledSignature(signature, described)
     return signatures
 
 
 def caches_in_place(inputs: Sequence[str], outputs: Sequence[str], resized: bool = False) -> list[str]:
-    """Caches of keys and values that a call is given and leaves, by their name on both sides: each is one buffer.
+    """Return the caches of keys and values that a call reads and writes under one name: each of them is one buffer.
 
-    So LiteRT-LM binds them on a CPU (the outputs of ``llm_litert_compiled_model_executor.cc`` are duplicates of the
-    inputs, that is the same memory), and an update copies no whole cache. Those whose sizes are given anew have two.
+    LiteRT-LM binds them like that on a CPU (the outputs of ``llm_litert_compiled_model_executor.cc`` are duplicates
+    of the inputs, that is the same memory), so an update copies no whole cache. Caches whose sizes are given anew
+    have two buffers.
     """
     return [] if resized else [name for name in outputs if is_cache(name) and name in inputs]
 
@@ -123,30 +129,30 @@ def caches_in_place(inputs: Sequence[str], outputs: Sequence[str], resized: bool
 def open_sizes(
     model: CallableModel, calls: Sequence[str], inputs: Sequence[PlannedInput]
 ) -> dict[str, dict[str, list[int]]]:
-    """Sizes that the file leaves open, as they are asked for, by signature and input."""
-    called = [signature for name in _names(model, calls) if (signature := model.signature(name)) is not None]
-    declared = [(signature.name, one) for signature in called for one in signature.inputs]
+    """Return the requested sizes of inputs that the file leaves open, by signature and input."""
+    signatures = [signature for name in _called_names(model, calls) if (signature := model.signature(name)) is not None]
+    declared = [(signature.name, tensor) for signature in signatures for tensor in signature.inputs]
     sizes: dict[str, dict[str, list[int]]] = {}
-    for (name, one), planned in zip(declared, inputs, strict=False):
-        if one.dynamism is not Dynamism.STATIC and planned.shape is not None:
-            sizes.setdefault(name, {})[one.name] = planned.shape
+    for (name, tensor), planned in zip(declared, inputs, strict=False):
+        if tensor.dynamism is not Dynamism.STATIC and planned.shape is not None:
+            sizes.setdefault(name, {})[tensor.name] = planned.shape
     return sizes
 
 
-def input_tensors(called: Iterable[Signature], inputs: Sequence[PlannedInput]) -> list[Tensor]:
-    """The inputs of all signatures that are called, in the order of the file, as for every runtime."""
+def input_tensors(signatures: Iterable[Signature], inputs: Sequence[PlannedInput]) -> list[Tensor]:
+    """Return the inputs of all called signatures, in the order of the file."""
     if inputs:
-        return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
-    declared = [one for signature in called for one in signature.inputs]
+        return [Tensor(list(planned.shape or ()), planned.dtype) for planned in inputs]
+    declared = [declared_input for signature in signatures for declared_input in signature.inputs]
     return [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in declared]
 
 
-def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
+def _called_names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
     return tuple(dict.fromkeys(calls)) or (model.signatures[0].name,)
 
 
 def table_rows(path: Path) -> int | None:
-    """Rows of the smallest stored table that vectors are looked up in; None where there is none."""
+    """Return the number of rows of the smallest stored table that vectors are looked up in; None without a table."""
     graphs = read_tflite(path).subgraphs
     tables = [
         graph.tensors[operator.inputs[1]]
@@ -158,7 +164,7 @@ def table_rows(path: Path) -> int | None:
 
 
 def check_without_delegate(path: Path) -> None:
-    """Refuse a model that LiteRT's own kernels cannot run."""
+    """Raise UsageError for a model that LiteRT's own kernels cannot run."""
     delegated = [name for name in read_callable(path).custom if name in MEDIAPIPE]
     if delegated:
         problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(delegated)}"
@@ -169,33 +175,35 @@ def describe_callable(model: TfliteModel) -> CallableModel:
     """Return the signatures of a decoded .tflite, its custom operators and how many operators it has."""
     operators = [operator for graph in model.subgraphs for operator in graph.operators]
     custom = dict.fromkeys(operator.name for operator in operators if operator.custom)
-    signatures = tuple(_signatures(model)) or (_unsigned(model.subgraphs[0]),)
+    signatures = tuple(_list_signatures(model)) or (_default_signature(model.subgraphs[0]),)
     return CallableModel(signatures, tuple(custom), len(operators), model.version)
 
 
-def _signatures(model: TfliteModel) -> list[Signature]:
+def _list_signatures(model: TfliteModel) -> list[Signature]:
     return [
         Signature(
             signature.key or _ONLY,
-            _named(model.subgraphs[signature.subgraph], signature.inputs),
-            _named(model.subgraphs[signature.subgraph], signature.outputs),
+            _plan_named_tensors(model.subgraphs[signature.subgraph], signature.inputs),
+            _plan_named_tensors(model.subgraphs[signature.subgraph], signature.outputs),
         )
         for signature in model.signatures
     ]
 
 
-def _named(graph: TfliteSubgraph, members: Sequence[tuple[str, int]]) -> tuple[PlannedTensor, ...]:
-    """Inputs or outputs of a signature, which has its own names for tensors."""
-    return tuple(_tensor(name, graph.tensors[number]) for name, number in members)
+def _plan_named_tensors(graph: TfliteSubgraph, members: Sequence[tuple[str, int]]) -> tuple[PlannedTensor, ...]:
+    """Return inputs or outputs of a signature, which has its own names for tensors."""
+    return tuple(_plan_tensor(name, graph.tensors[number]) for name, number in members)
 
 
-def _unsigned(graph: TfliteSubgraph) -> Signature:
-    """What LiteRT makes of a model without signatures."""
-    sides = [_named(graph, [(graph.tensors[n].name, n) for n in side]) for side in (graph.inputs, graph.outputs)]
+def _default_signature(graph: TfliteSubgraph) -> Signature:
+    """Return the signature that LiteRT makes for a model without any."""
+    sides = [
+        _plan_named_tensors(graph, [(graph.tensors[n].name, n) for n in side]) for side in (graph.inputs, graph.outputs)
+    ]
     return Signature(_ONLY, *sides)
 
 
-def _tensor(name: str, tensor: TfliteTensor) -> PlannedTensor:
+def _plan_tensor(name: str, tensor: TfliteTensor) -> PlannedTensor:
     return PlannedTensor(
         dtype=tensor.dtype,
         sizes=tuple(max(1, size) for size in tensor.shape),

@@ -1,8 +1,8 @@
-"""LiteRT on this machine, from Python: the compiled-model API, as the wheel has it, and the Interpreter of any release.
+"""Targets of LiteRT on this machine, from Python: the wheel's compiled-model API, and the Interpreter of any release.
 
-Source of why a .tflite runs in the Interpreter alone, as far as its file shows it: ``litert/core/model/model_load.cc``
-of LiteRT 2.3.0 for variable tensors; the buffers of outputs are made before a call, by
-``litert/c/litert_compiled_model.h``.
+Source of the reasons why only the Interpreter runs a .tflite, as far as its file shows it:
+``litert/core/model/model_load.cc`` of LiteRT 2.3.0 for variable tensors; the buffers of outputs are made before
+a call, by ``litert/c/litert_compiled_model.h``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODULES = PackageModules(
 
 
 def litert_here(stand_in: str | None = None, python: Python = HERE) -> PackageTarget:
-    """The installed LiteRT."""
+    """Return the target of the installed LiteRT."""
     library, versions = installed_litert(python), {PACKAGE: installed_litert(python).version}
     return PackageTarget(MODULES, TRACE, lambda: library.library, lambda: versions, stand_in, python=python)
 
@@ -51,33 +51,35 @@ _Sides = tuple["TfliteSubgraph", "Sequence[int]", "Sequence[int]"]
 
 
 def unsupported(model: TfliteModel) -> str | None:
-    """What the compiled-model API is known not to do with a model, as a sentence."""
+    """Return why the compiled-model API cannot run a model, as a sentence; None if the file shows no reason."""
     variables = [tensor.name for graph in model.subgraphs for tensor in graph.tensors if tensor.variable]
     if variables:
         example = next((f", such as {name}" for name in variables if name), "")
         return f"the compiled-model API supports no variable tensors{example}"
-    for graph, inputs, outputs in _called(model):
+    for graph, inputs, outputs in _callable_graphs(model):
         if any(graph.tensors[number].open_axes for number in inputs):
             continue  # sizes of outputs follow from those of the inputs, which are given
-        found = next((graph.tensors[number].name for number in outputs if graph.tensors[number].open_axes), None)
-        if found is not None:
+        open_output = next((graph.tensors[number].name for number in outputs if graph.tensors[number].open_axes), None)
+        if open_output is not None:
             return (
-                f"the compiled-model API does not support outputs, such as {found}, whose sizes are known only "
+                f"the compiled-model API does not support outputs, such as {open_output}, whose sizes are known only "
                 "after a call"
             )
     return None
 
 
 def is_settled(model: TfliteModel) -> bool:
-    """Whether the file leaves nothing open that the compiled-model API may stumble over: sizes, or custom operators."""
+    """Return whether the file has no open sizes and no custom operators, with which the compiled-model API may fail."""
     tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
     custom = any(operator.custom for graph in model.subgraphs for operator in graph.operators)
-    outputs = [graph.tensors[number] for graph, _, own in _called(model) for number in own]
+    outputs = [
+        graph.tensors[number] for graph, _, output_numbers in _callable_graphs(model) for number in output_numbers
+    ]
     return not (custom or any(tensor.open_axes for tensor in tensors)) and all(tensor.shape for tensor in outputs)
 
 
-def _called(model: TfliteModel) -> Iterator[_Sides]:
-    """Graphs that a caller can name, with their inputs and outputs."""
+def _callable_graphs(model: TfliteModel) -> Iterator[_Sides]:
+    """Yield the graphs that a caller can name, with their inputs and outputs."""
     for signature in model.signatures:
         sides = [[number for _, number in side] for side in (signature.inputs, signature.outputs)]
         yield model.subgraphs[signature.subgraph], sides[0], sides[1]
@@ -95,7 +97,7 @@ INTERPRETER_MODULES = PackageModules(
 class InterpreterTarget(PackageTarget):
     """Runs .tflite models in the Interpreter.
 
-    ``reason``: why it runs them, as one sentence; ``python``: that has it.
+    ``reason``: why the Interpreter runs them, as one sentence. ``python``: the environment that has it.
     """
 
     def __init__(self, reason: str, python: Python = HERE) -> None:
@@ -104,48 +106,53 @@ class InterpreterTarget(PackageTarget):
         super().__init__(INTERPRETER_MODULES, TRACE, lambda: library.library, lambda: versions, reason, python=python)
 
     def capabilities(self) -> Capabilities:
-        """Operators are timed by a library that is built here."""
+        """Return its capabilities; operators can only be timed if a library can be built here."""
         untraceable = None
         try:
-            _ = self._built
+            _ = self._recorder_path
         except MissingDependencyError as error:
             untraceable = f"LiteRT's Interpreter has no profiler, so operators cannot be timed: {error.problem}"
         return super().capabilities()._replace(untraceable=untraceable)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the library, which in some releases holds much more than the runtime."""
+        """Return what a mechanism can do for the library. Raises FeatureError if the library cannot be switched."""
         offer = super().offer(mechanism)
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
-            self._switch().prepared_with(mechanism, [], Path(directory))
+            self._library_switch().prepared_with(mechanism, [], Path(directory))
         return offer
 
     @cached_property
-    def _built(self) -> str:
+    def _recorder_path(self) -> str:
         return str(recorder_library())
 
     def _request_fields(self, job: Job) -> dict[str, Any]:
-        return {"recorder": self._built if job.traced else None}
+        return {"recorder": self._recorder_path if job.traced else None}
 
 
 def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:
-    """The Interpreter that is installed; ``why`` says what the compiled-model API lacks."""
+    """Return the target of the installed Interpreter; ``why`` says what the compiled-model API lacks."""
     return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", python)
 
 
 def interpreter_needed(program: Path, asked_calls: AskedCalls) -> str | None:
-    """What the compiled-model API does not do with a program, as a sentence; None for one that it runs.
+    """Return why the compiled-model API cannot run a program, as a sentence; None for one that it runs.
 
-    A program whose file does not show it is tried.
+    If the file does not show it, the program is run once.
     """
     model = read_tflite(program)
     known = unsupported(model)
-    return known if known or is_settled(model) or not has_compiled_models() else _refusal(program, asked_calls)
+    return (
+        known
+        if known or is_settled(model) or not has_compiled_models()
+        else _find_refusal_by_running(program, asked_calls)
+    )
 
 
-def _refusal(program: Path, asked_calls: AskedCalls) -> str | None:
-    """Why calls fail through the compiled-model API, and not in the Interpreter.
+def _find_refusal_by_running(program: Path, asked_calls: AskedCalls) -> str | None:
+    """Return why calls fail through the compiled-model API and not in the Interpreter; None otherwise.
 
-    It may refuse the second one: the first has shown then that sizes of outputs change.
+    Every call is made twice, since the API may refuse the second one: the first has shown then that sizes of
+    outputs change.
     """
     calls, inputs = tuple(asked_calls.calls), tuple(asked_calls.inputs)
     count = 2 * max(1, len(calls))

@@ -1,12 +1,9 @@
-"""LiteRT programs (.tflite): a FlatBuffer with identifier ``TFL3``, read without LiteRT or tensorflow.
+"""Read LiteRT programs (.tflite), FlatBuffers with identifier ``TFL3``, without LiteRT or tensorflow.
 
-Source of the layout: ``tflite/converter/schema/schema.fbs`` of LiteRT 2.3.0, version 3 of the schema. The file is
-mapped, and weights are never decoded here, except for the few integers that are options of an operator: paddings,
-permutations, sizes.
-
-Names of LiteRT's built-in operators and number types, by their codes in the schema.
-
-Source: ``tflite/converter/schema/schema.fbs`` of LiteRT 2.3.0: ``BuiltinOperator``, ``TensorType``.
+Source of the layout, of the names of built-in operators and of number types:
+``tflite/converter/schema/schema.fbs`` of LiteRT 2.3.0, version 3 of the schema. The file is mapped, and weights
+are never decoded here, except for the few integers that are options of an operator: paddings, permutations,
+sizes.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ _CUSTOM, _MORE_CODES = 32, 127
 _FLEX = "Flex"
 _MOST_DIMENSIONS = 16
 _DETAILS, _BLOCKWISE = 4, 2
-"""Place of the type of further scales, and the type of those of blocks."""
+"""Slot of the type of further scales, and the type of scales of blocks."""
 _LONGEST_OPTION = 64  # elements of a constant that is an option of an operator
 # Slots of the schema's tables.
 _MODEL_VERSION, _CODES, _SUBGRAPHS, _DESCRIPTION, _BUFFERS, _METADATA, _SIGNATURES = 0, 1, 2, 3, 4, 6, 7
@@ -86,7 +83,7 @@ BUILTIN_OPERATORS: tuple[str, ...] = tuple(
     STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT STABLEHLO_CASE
     """.split()
 )
-"""By code."""
+"""Names of the built-in operators, by code."""
 
 MEDIAPIPE = frozenset({"Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D"})
 """Custom operators of MediaPipe that LiteRT itself has no kernels for, and that its XNNPACK delegate runs."""
@@ -103,7 +100,7 @@ uint64:64 resource: variant: uint32:32 uint16:16 int4:4 bfloat16:16 int2:2 uint4
 NUMBER_TYPES: tuple[NumberType, ...] = tuple(
     NumberType(name, int(bits) if bits else None) for name, _, bits in (word.partition(":") for word in _TYPES.split())
 )
-"""By code; text and handles of resources have no width."""
+"""Number types by code; text and handles of resources have no width."""
 
 
 class TfliteTensor(msgspec.Struct, frozen=True):
@@ -123,12 +120,12 @@ class TfliteTensor(msgspec.Struct, frozen=True):
 
     @property
     def constant(self) -> bool:
-        """It is stored with the model."""
+        """Return whether it is stored with the model."""
         return self.bytes > 0
 
 
 class TfliteOptions(msgspec.Struct, frozen=True):
-    """Options of a built-in operator, those that its work or its place depend on; the schema's defaults for others."""
+    """Options of a built-in operator that its work or its delegation depend on; others have the schema's defaults."""
 
     activation: str = "NONE"  # fused: `NONE`, `RELU`, `RELU_N1_TO_1`, `RELU6`, `TANH`, `SIGN_BIT`
     same: bool = True  # padding keeps the size divided by the stride; False: there is none
@@ -159,12 +156,12 @@ class TfliteOperator(msgspec.Struct, frozen=True):
 
     @property
     def custom(self) -> bool:
-        """It is not one of LiteRT's own."""
+        """Return whether it is a custom operator."""
         return self.code == _CUSTOM
 
     @property
     def flex(self) -> bool:
-        """It is one of TensorFlow, which only LiteRT with its Flex delegate runs."""
+        """Return whether it is an operator of TensorFlow, which only LiteRT with its Flex delegate runs."""
         return self.custom and self.name.startswith(_FLEX)
 
 
@@ -211,7 +208,7 @@ def read_tflite(path: Path) -> TfliteModel:
 
 
 def decode_tflite(data: bytes | memoryview, where: str) -> TfliteModel:
-    """A .tflite as a value; ``where`` names it in errors."""
+    """Decode a .tflite; ``where`` names it in errors. Raises TraceFormatError if it is damaged."""
     root = FlatBuffer(data, where).root()
     version = numbers(root, _MODEL_VERSION, UINT32)[0]
     if version != VERSION:
@@ -220,36 +217,36 @@ def decode_tflite(data: bytes | memoryview, where: str) -> TfliteModel:
     graphs, _ = nested(root, _SUBGRAPHS)
     if not len(graphs):
         raise root.buffer.error("the model has no subgraph")
-    subgraphs = _subgraphs(graphs, buffers, _codes(root))
+    subgraphs = _read_subgraphs(graphs, buffers, _read_operator_codes(root))
     metadata, _ = nested(root, _METADATA)
     return TfliteModel(
         version,
         texts(root, _DESCRIPTION)[0],
         subgraphs,
-        _signatures(root, subgraphs),
+        _read_signatures(root, subgraphs),
         tuple(texts(metadata, 0)),
     )
 
 
 class _Buffers:
-    """Where stored data stand: inside the FlatBuffer, or behind it in files of more than 2 GB."""
+    """Positions of stored data: inside the FlatBuffer, or after it in files of more than 2 GB."""
 
     def __init__(self, root: Tables) -> None:
         tables, _ = nested(root, _BUFFERS)
         self._raw = root.buffer
-        first, inside = (part.tolist() for part in tables.vector(0, 1))
+        first, lengths = (part.tolist() for part in tables.vector(0, 1))
         offsets, sizes = numbers(tables, 1, UINT64), numbers(tables, 2, UINT64)
         self.spans = [
-            self._behind(offset, size) if offset > 1 else (start, length)
-            for start, length, offset, size in zip(first, inside, offsets, sizes, strict=True)
+            self._check_appended_span(offset, size) if offset > 1 else (start, length)
+            for start, length, offset, size in zip(first, lengths, offsets, sizes, strict=True)
         ]
 
     def size(self, number: int) -> int:
-        """Bytes of a buffer; 0 for one that is not there."""
+        """Return the bytes of a buffer; 0 for one that does not exist."""
         return self.spans[number][1] if 0 <= number < len(self.spans) else 0
 
     def integers(self, number: int, dtype: NumberType, count: int) -> tuple[int, ...] | None:
-        """A short constant of integers; None for others."""
+        """Return the integers of a short constant; None for other tensors."""
         kind = {"int32": "<i4", "int64": "<i8"}.get(dtype.name)
         if kind is None or count > _LONGEST_OPTION or self.size(number) != count * np.dtype(kind).itemsize:
             return None
@@ -257,14 +254,14 @@ class _Buffers:
         values: list[int] = np.frombuffer(self._raw.bytes[start : start + size].tobytes(), kind).tolist()
         return tuple(values)
 
-    def _behind(self, offset: int, size: int) -> tuple[int, int]:
+    def _check_appended_span(self, offset: int, size: int) -> tuple[int, int]:
         if offset + size > self._raw.size:
             raise self._raw.error("a buffer's data extends past the end of the file", offset)
         return offset, size
 
 
-def _codes(root: Tables) -> list[tuple[str, int, int]]:
-    """Name, code and version of each operator that the model uses; old files state the code in a byte."""
+def _read_operator_codes(root: Tables) -> list[tuple[str, int, int]]:
+    """Return name, code and version of each operator that the model uses; old files state the code in a byte."""
     tables, _ = nested(root, _CODES)
     narrow, wide = numbers(tables, 0, UINT8), numbers(tables, 3, INT32)
     # The schema: the larger of both, where the old field is 127 for codes that do not fit.
@@ -282,28 +279,30 @@ def _operator_name(code: int, name: str) -> str:
     return BUILTIN_OPERATORS[code] if 0 <= code < len(BUILTIN_OPERATORS) else f"BUILTIN_{code}"
 
 
-def _subgraphs(graphs: Tables, buffers: _Buffers, codes: Sequence[tuple[str, int, int]]) -> tuple[TfliteSubgraph, ...]:
+def _read_subgraphs(
+    graphs: Tables, buffers: _Buffers, codes: Sequence[tuple[str, int, int]]
+) -> tuple[TfliteSubgraph, ...]:
     columns = zip(texts(graphs, _NAME), vectors(graphs, _INPUTS, INT32), vectors(graphs, _OUTPUTS, INT32), strict=True)
     subgraphs = []
     for row, (name, inputs, outputs) in enumerate(columns):
         tables = graphs.only(row)
-        tensors = _tensors(nested(tables, _TENSORS)[0], buffers)
-        _check(tables, inputs, len(tensors), "an input or output of a subgraph")
-        _check(tables, outputs, len(tensors), "an input or output of a subgraph")
-        operators = _operators(nested(tables, _OPERATORS)[0], codes, len(tensors), len(graphs))
+        tensors = _read_tensors(nested(tables, _TENSORS)[0], buffers)
+        _check_tensor_numbers(tables, inputs, len(tensors), "an input or output of a subgraph")
+        _check_tensor_numbers(tables, outputs, len(tensors), "an input or output of a subgraph")
+        operators = _read_operators(nested(tables, _OPERATORS)[0], codes, len(tensors), len(graphs))
         subgraphs.append(TfliteSubgraph(name, tensors, inputs, outputs, operators))
     return tuple(subgraphs)
 
 
-def _check(tables: Tables, members: Sequence[int], count: int, what: str, least: int = 0) -> None:
+def _check_tensor_numbers(tables: Tables, members: Sequence[int], count: int, role: str, least: int = 0) -> None:
     wrong = next((number for number in members if not least <= number < count), None)
     if wrong is not None:
-        raise tables.buffer.error(f"{what} is tensor {wrong} of {count}")
+        raise tables.buffer.error(f"{role} is tensor {wrong} of {count}")
 
 
-def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
-    shapes, asked = vectors(tables, 0, INT32), vectors(tables, 7, INT32)
-    scales = _quantisations(tables, shapes)
+def _read_tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
+    shapes, shape_signatures = vectors(tables, 0, INT32), vectors(tables, 7, INT32)
+    scales = _read_quantisations(tables, shapes)
     _, sparse = referred(tables, 6)
     columns = zip(
         texts(tables, 3), numbers(tables, 1, UINT8), numbers(tables, 2, UINT32), numbers(tables, 5, BOOL), strict=True
@@ -317,7 +316,9 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
         sizes = tuple(max(size, 1) if size < 0 else size for size in shape)
         dtype = NUMBER_TYPES[code] if code < len(NUMBER_TYPES) else NumberType(f"unknown-{code}", None)
         values = buffers.integers(buffer, dtype, math.prod(sizes))
-        open_axes = sorted({axis for sizes_of in (shape, asked[row]) for axis, size in enumerate(sizes_of) if size < 0})
+        open_axes = sorted(
+            {axis for sizes_of in (shape, shape_signatures[row]) for axis, size in enumerate(sizes_of) if size < 0}
+        )
         tensors.append(
             TfliteTensor(
                 name,
@@ -335,8 +336,8 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
     return tuple(tensors)
 
 
-def _quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[QuantisationScales]:
-    """Scales of tensors; those of blocks are a tensor of their own."""
+def _read_quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[QuantisationScales]:
+    """Return the quantisation scales of tensors; those of blocks are a tensor of their own."""
     quantisation_scales = [QuantisationScales(QuantisationKind.NONE)] * len(tables)
     parameters, rows = referred(tables, 4)
     blocks = {
@@ -353,9 +354,9 @@ def _quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[Qu
         numbers(parameters, 6, INT32),
         strict=True,
     )
-    for place, (row, scales, zeros, details, channel) in enumerate(columns):
+    for index, (row, scales, zeros, details, channel) in enumerate(columns):
         if details:
-            count = blocks.get(place, len(scales))
+            count = blocks.get(index, len(scales))
             quantisation_scales[row] = QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, max(0, count), channel)
         elif len(scales) == 1:
             quantisation_scales[row] = QuantisationScales(
@@ -366,21 +367,23 @@ def _quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[Qu
     return quantisation_scales
 
 
-def _operators(
+def _read_operators(
     tables: Tables, codes: Sequence[tuple[str, int, int]], tensors: int, graphs: int
 ) -> tuple[TfliteOperator, ...]:
     inputs, outputs = vectors(tables, 1, INT32), vectors(tables, 2, INT32)
-    options = _options(tables)
-    own = vectors(tables, 5, UINT8) if any(name in MEDIAPIPE for name, _, _ in codes) else ()
+    options = _read_options(tables)
+    custom_options = vectors(tables, 5, UINT8) if any(name in MEDIAPIPE for name, _, _ in codes) else ()
     operators = []
     for row, code in enumerate(numbers(tables, 0, UINT32)):
         if code >= len(codes):
             raise tables.buffer.error(f"operator {row} has code {code} of {len(codes)}", int(tables.at[row]))
-        _check(tables, inputs[row], tensors, f"an input of operator {row}", -1)
-        _check(tables, outputs[row], tensors, f"an output of operator {row}")
+        _check_tensor_numbers(tables, inputs[row], tensors, f"an input of operator {row}", -1)
+        _check_tensor_numbers(tables, outputs[row], tensors, f"an output of operator {row}")
         if any(not 0 <= graph < graphs for graph in options[row].subgraphs):
             raise tables.buffer.error(f"operator {row} runs a missing subgraph", int(tables.at[row]))
-        tflite_options = _of_mediapipe(bytes(own[row])) if codes[code][0] in MEDIAPIPE else options[row]
+        tflite_options = (
+            _decode_mediapipe_options(bytes(custom_options[row])) if codes[code][0] in MEDIAPIPE else options[row]
+        )
         operators.append(TfliteOperator(*codes[code], inputs[row], outputs[row], tflite_options))
     return tuple(operators)
 
@@ -409,18 +412,18 @@ _FIELDS: dict[int, dict[str, int | tuple[int, ...]]] = {
 
 
 _FURTHER_OPTIONS, _COMPOSITE = 11, 21
-"""Slot of the union that later operators have their options in, and the number of a composite's in it."""
+"""Slot of the union with the options of later operators, and the number of a composite's options in it."""
 
 
-def _options(tables: Tables) -> list[TfliteOptions]:
+def _read_options(tables: Tables) -> list[TfliteOptions]:
     options = [TfliteOptions()] * len(tables)
     for kind, rows, members in union(tables, 3):
         fields = _FIELDS.get(kind)
         if fields is None:
             continue
-        columns = {name: _column(members, name, slots) for name, slots in fields.items()}
-        for place, row in enumerate(rows):
-            values = {name: column[place] for name, column in columns.items()}
+        columns = {name: _read_option(members, name, slots) for name, slots in fields.items()}
+        for index, row in enumerate(rows):
+            values = {name: column[index] for name, column in columns.items()}
             options[row] = msgspec.convert(values, TfliteOptions)
     for kind, rows, members in union(tables, _FURTHER_OPTIONS):
         if kind == _COMPOSITE:
@@ -429,23 +432,25 @@ def _options(tables: Tables) -> list[TfliteOptions]:
     return options
 
 
-def _of_mediapipe(data: bytes) -> TfliteOptions:
-    """Options of its operators: the structures of LiteRT's C, ``TfLiteTransposeConvParams`` and ``TfLitePoolParams``.
+def _decode_mediapipe_options(data: bytes) -> TfliteOptions:
+    """Decode the options of MediaPipe's operators.
 
-    Both begin with padding (1 for the same size), and the stride's width and height; of a pooling the window's follow.
+    They are the C structures ``TfLiteTransposeConvParams`` and ``TfLitePoolParams`` of LiteRT.
+
+    Both begin with padding (1 for SAME), and the stride's width and height; of a pooling the window's follow.
     """
-    whole = data[: len(data) // 4 * 4].ljust(_PARAMETERS.size, b"\0")
-    padding, across, down, width, height = _PARAMETERS.unpack_from(whole)
+    padded = data[: len(data) // 4 * 4].ljust(_PARAMETERS.size, b"\0")
+    padding, across, down, width, height = _PARAMETERS.unpack_from(padded)
     return TfliteOptions(same=padding == 1, strides=(max(down, 1), max(across, 1)), window=(height, width))
 
 
 _PARAMETERS = struct.Struct("<5i")
 
 
-def _column(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequence[object]:
-    """One option of each operator."""
+def _read_option(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequence[object]:
+    """Return an option of all operators, one value each."""
     if isinstance(slots, tuple):
-        return _joined(members, name, slots)
+        return _read_numbers_option(members, name, slots)
     if name == "activation":
         codes = numbers(members, slots, UINT8)
         return [_ACTIVATIONS[code] if code < len(_ACTIVATIONS) else f"unknown-{code}" for code in codes]
@@ -458,26 +463,30 @@ def _column(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequenc
     return numbers(members, slots, BOOL)
 
 
-def _joined(members: Tables, name: str, slots: tuple[int, ...]) -> Sequence[object]:
-    """An option of several numbers; a stride of 0 is what a damaged file has."""
+def _read_numbers_option(members: Tables, name: str, slots: tuple[int, ...]) -> Sequence[object]:
+    """Return an option of several numbers for all operators; strides of 0 in a damaged file become 1."""
     both = zip(*(numbers(members, slot, INT32) for slot in slots), strict=True)
     return list(both) if name in {"window", "subgraphs", "masks"} else [(max(a, 1), max(b, 1)) for a, b in both]
 
 
-def _signatures(root: Tables, subgraphs: Sequence[TfliteSubgraph]) -> tuple[TfliteSignature, ...]:
+def _read_signatures(root: Tables, subgraphs: Sequence[TfliteSubgraph]) -> tuple[TfliteSignature, ...]:
     tables, _ = nested(root, _SIGNATURES)
     columns = zip(texts(tables, 2), numbers(tables, 4, UINT32), strict=True)
     signatures = []
     for row, (key, graph) in enumerate(columns):
         if graph >= len(subgraphs):
             raise root.buffer.error(f"signature {key!r} runs subgraph {graph} of {len(subgraphs)}")
-        own, count = tables.only(row), len(subgraphs[graph].tensors)
-        signatures.append(TfliteSignature(key, graph, _names(own, 0, count), _names(own, 1, count)))
+        signature, count = tables.only(row), len(subgraphs[graph].tensors)
+        signatures.append(
+            TfliteSignature(
+                key, graph, _read_named_tensors(signature, 0, count), _read_named_tensors(signature, 1, count)
+            )
+        )
     return tuple(signatures)
 
 
-def _names(signature: Tables, slot: int, count: int) -> tuple[tuple[str, int], ...]:
+def _read_named_tensors(signature: Tables, slot: int, count: int) -> tuple[tuple[str, int], ...]:
     maps, _ = nested(signature, slot)
     members = numbers(maps, 1, UINT32)
-    _check(signature, members, count, "an input or output of a signature")
+    _check_tensor_numbers(signature, members, count, "an input or output of a signature")
     return tuple(zip(texts(maps, 0), members, strict=True))

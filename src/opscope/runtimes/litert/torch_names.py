@@ -1,10 +1,10 @@
-"""Modules of PyTorch in the names that litert-torch gives tensors.
+"""Recover modules of PyTorch from the names that litert-torch gives tensors.
 
-A node is named after its modules, from the model on, each ``package.Class_attribute`` but the first, which is the model
-itself: ``net.Net/torch.nn.modules.container.Sequential_features/torch.nn.modules.conv.Conv2d_0;`` is ``features.0``
-(``litert_torch/backend/debuginfo/_build.py``, ``_get_hierarchy``, of 0.10.0). Nodes that became one operator stand side
-by side. Where a class and an attribute meet at an underscore of several, the attribute begins at the first that no
-capital follows: classes are written in capitals, attributes are not.
+A node is named after its modules, from the model on, each ``package.Class_attribute`` but the first, which is
+the model itself: ``net.Net/torch.nn.modules.container.Sequential_features/torch.nn.modules.conv.Conv2d_0;`` is
+``features.0`` (``litert_torch/backend/debuginfo/_build.py``, ``_get_hierarchy``, of 0.10.0). Nodes that became
+one operator stand side by side. If a name has several underscores, the attribute begins at the first one that
+no capital follows: classes are written in capitals, attributes are not.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ _PRODUCTS = {
     "TRANSPOSE_CONV": "ConvTranspose",
     "FULLY_CONNECTED": "Linear",
 }
-"""Operators that take up what is behind them, and how classes begin that they are of."""
+"""Operators that absorb the operators after them, and the prefixes of the classes that they implement."""
 
 
 def torch_layer(operator: str, name: str) -> NamedLayer | None:
-    """The module of an operator, by the name of its output; None where no converter from PyTorch gave that name.
+    """Return the module of an operator, by the name of its output; None if no converter from PyTorch gave that name.
 
-    A product is named last, behind the normalisation and the activation that it took up; other operators first.
+    A matrix product is named last, after the normalisation and the activation that it absorbed; other operators
+    first.
     """
-    nodes = [layer for part in name.split(";") if (layer := _module(part)) is not None]
+    nodes = [layer for part in name.split(";") if (layer := _parse_module(part)) is not None]
     if not nodes:
         return None
     first = _PRODUCTS.get(operator)
     if first is None:
         return nodes[0]
-    layers = [one for one in nodes if one.types and one.types[-1].rpartition(".")[2].startswith(first)]
+    layers = [layer_ for layer_ in nodes if layer_.types and layer_.types[-1].rpartition(".")[2].startswith(first)]
     return (layers or nodes)[-1]
 
 
-def _module(part: str) -> NamedLayer | None:
+def _parse_module(part: str) -> NamedLayer | None:
     model, *steps = part.split("/")
-    found = [_STEP.fullmatch(step) for step in steps]
-    if not _MODEL.fullmatch(model) or None in found:
+    step_matches = [_STEP.fullmatch(step) for step in steps]
+    if not _MODEL.fullmatch(model) or None in step_matches:
         return None
-    matches = [one for one in found if one]
-    return NamedLayer(".".join(one["attribute"] for one in matches), tuple(one["type"] for one in matches))
+    matches = [match for match in step_matches if match]
+    return NamedLayer(".".join(match["attribute"] for match in matches), tuple(match["type"] for match in matches))

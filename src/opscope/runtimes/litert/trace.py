@@ -1,10 +1,10 @@
-"""The trace of a LiteRT run: what the process recorded, and the table that it becomes.
+"""The trace of a LiteRT run: what the process recorded, and the table that is built of it.
 
-Each inference is the call as the process's stopwatch saw it; below it are the events of LiteRT's profiler, and below
-the call of a delegate its operators, which have whole microseconds and no start of their own.
+Each inference is the call as the process's stopwatch saw it; below it are the events of LiteRT's profiler, and
+below the call of a delegate its operators, which have whole microseconds and no start of their own.
 
-Types of events (``tflite/core/api/profiler.h``): 1 general, 2 an operator of the graph, 4 a call of a delegate, 8 an
-operator as a delegate reports it, 16 instrumentation of the runtime, 32 telemetry, whose durations are none.
+Types of events (``tflite/core/api/profiler.h``): 1 general, 2 an operator of the graph, 4 a call of a delegate,
+8 an operator as a delegate reports it, 16 instrumentation of the runtime, 32 telemetry, which has no durations.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 SCHEMA = "opscope.litert-trace/1"
 TRACE = "trace.litert.json"
-"""Name of such a file in a bundle."""
+"""Name of the trace's file in a bundle."""
 OPERATOR, DELEGATE_CALL, DELEGATE_OP, TELEMETRY = 2, 4, 8, 32
 INVOKE_TYPES = (1, 16)
 MICRO = 1_000
 INVOKE = "Invoke"
-"""The event of a graph that runs: the one that is called, and those that its operators run."""
+"""Name of the event of a graph that runs: the called one, and those that its operators run."""
 COMPILED, INTERPRETER = "compiled", "interpreter"
 _ROOTS = {COMPILED: "LiteRtRunCompiledModel", INTERPRETER: "Interpreter.Invoke"}
 _DAMAGED = "the file was truncated or edited; run the model again"
@@ -84,11 +84,11 @@ class LitertTraceReader:
     suffixes: ClassVar[tuple[str, ...]] = (".litert.json",)
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts with the name of the format."""
+        """Return whether a file starts with the name of the format."""
         return bytes(head).startswith(f'{{"schema":"{SCHEMA}"'.encode())
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of a file."""
+        """Read all events. Raises TraceFormatError if the trace is damaged, EmptyTraceError without inferences."""
         try:
             trace = from_json(bytes(data), LitertTrace)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -101,7 +101,7 @@ class LitertTraceReader:
         if not trace.inferences:
             raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; see its log")
         try:
-            return _table(trace)
+            return _build_table(trace)
         except InvariantError as error:
             raise TraceFormatError(f"its events do not nest: {error.problem}", where=path, hint=_DAMAGED) from error
 
@@ -123,36 +123,39 @@ class TraceRow(NamedTuple):
     synthetic: bool
 
 
-def _table(trace: LitertTrace) -> EventTable:
+def _build_table(trace: LitertTrace) -> EventTable:
     rows: list[TraceRow] = []
     clock = 0
-    for number, one in enumerate(trace.inferences):
-        times = [one.wall_ns, one.start_ns or 0]
-        times += [time for row in one.events if row.type != TELEMETRY for time in (row.start, row.duration)]
-        small = [value for row in one.events for value in (row.type, row.source)]
+    for number, inference in enumerate(trace.inferences):
+        times = [inference.wall_ns, inference.start_ns or 0]
+        times += [time for row in inference.events if row.type != TELEMETRY for time in (row.start, row.duration)]
+        small = [value for row in inference.events for value in (row.type, row.source)]
         if any(not 0 <= time < _LONGEST for time in (*times, *small)):
             raise InvariantError(f"inference {number} has an impossible time or number")
-        start = clock if one.start_ns is None else one.start_ns
-        clock = start + one.wall_ns
+        start = clock if inference.start_ns is None else inference.start_ns
+        clock = start + inference.wall_ns
         if clock >= _LATEST:
             raise InvariantError(f"inference {number} ends at an impossible time")
-        _add(rows, trace, number, start)
-    return EventTable.build(columns_of(rows, trace.unit_ns), Clock.NS, _warnings(rows, trace.unit_ns))
+        _append_inference(rows, trace, number, start)
+    return EventTable.build(columns_of(rows, trace.unit_ns), Clock.NS, _find_problems(rows, trace.unit_ns))
 
 
-def _add(rows: list[TraceRow], trace: LitertTrace, run: int, start: int) -> None:
-    """The rows of one inference, parents before their children.
+def _append_inference(rows: list[TraceRow], trace: LitertTrace, run: int, start: int) -> None:
+    """Append the rows of one inference, parents before their children.
 
-    A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered from 0
-    in each part of the graph that the delegate took. The number of that part is their instruction. Graphs that an
-    operator runs, as WHILE runs its body, lie in its event; their operators are numbered behind those of any graph.
+    A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered
+    from 0 in each part of the graph that the delegate took. The number of that part is their instruction. Graphs
+    that an operator runs, as WHILE runs its body, lie in its event; their operators are numbered after those of any
+    graph.
     """
-    root, one, name = len(rows), trace.inferences[run], _ROOTS[trace.interface]
-    method = one.method or trace.method
-    rows.append(TraceRow(run, method, Scope.EXECUTE, name, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
-    measured = one.start_ns is not None
+    root, inference, name = len(rows), trace.inferences[run], _ROOTS[trace.interface]
+    method = inference.method or trace.method
+    rows.append(
+        TraceRow(run, method, Scope.EXECUTE, name, None, -1, -1, -1, start, inference.wall_ns, -1, synthetic=False)
+    )
+    measured = inference.start_ns is not None
     stack, laid, graphs = [root], {root: start}, _Graphs()
-    for event in one.events:
+    for event in inference.events:
         if event.type == TELEMETRY:
             continue
         inner = event.type == DELEGATE_OP
@@ -161,9 +164,9 @@ def _add(rows: list[TraceRow], trace: LitertTrace, run: int, start: int) -> None
         elif event.type in {OPERATOR, DELEGATE_OP}:
             parent = graphs.enclosing(stack, rows, event)
         else:
-            parent = _enclosing(rows, stack, root, event.start * trace.unit_ns)
+            parent = _find_open_row(rows, stack, root, event.start * trace.unit_ns)
         times = event.start * trace.unit_ns if measured and not inner else None, event.duration * trace.unit_ns
-        row = _row(event, times, rows[parent], laid[parent], parent)
+        row = _row_in_parent(event, times, rows[parent], laid[parent], parent)
         row = row._replace(instruction=graphs.instruction(event, row.instruction), chain=0 if inner else row.chain)
         laid[parent] = max(laid[parent], row.start + row.duration)
         if row.scope is not Scope.DELEGATE_OP and (measured or row.scope is not Scope.KERNEL):
@@ -187,63 +190,65 @@ class _Graphs:
     def begin(self, event: EventRow, row: int) -> None:
         """An event that others can lie in, as a row of the table."""
         if event.tag == INVOKE and event.type in INVOKE_TYPES:
-            self._called[row] = self._of(event)
-            self._main = self._of(event) if self._main is None else self._main
-            self._parts.pop(self._of(event), None)
+            self._called[row] = self._graph_number(event)
+            self._main = self._graph_number(event) if self._main is None else self._main
+            self._parts.pop(self._graph_number(event), None)
 
     def enclosing(self, stack: list[int], rows: Sequence[TraceRow], event: EventRow) -> int:
-        """The event that an operator lies in, by the graph that it names.
+        """Return the row that an operator lies in, by the graph that it names.
 
-        One of a delegate has no start, and the start of any other may be behind the end of its graph: both are cut off
-        to whole microseconds.
+        Operators of a delegate have no start, and the start of any other may be after the end of its graph: both are
+        truncated to whole microseconds.
         """
-        place = next((at for at in reversed(range(len(stack))) if self._called.get(stack[at]) == self._of(event)), None)
-        if place is not None:
-            del stack[place + 1 :]
+        depth = next(
+            (at for at in reversed(range(len(stack))) if self._called.get(stack[at]) == self._graph_number(event)), None
+        )
+        if depth is not None:
+            del stack[depth + 1 :]
         while rows[stack[-1]].scope is Scope.KERNEL:
             stack.pop()
         return stack[-1]
 
-    def instruction(self, event: EventRow, own: int) -> int:
-        """The number of an operator; of a delegate's that of its part."""
-        graph = self._of(event)
+    def instruction(self, event: EventRow, instruction: int) -> int:
+        """Return the number of an operator; for a delegate's operator, that of its part."""
+        graph = self._graph_number(event)
         if event.type == DELEGATE_OP:
             part = self._parts.get(graph, _Part()).after(event)
             self._parts[graph] = part
-            own = part.number
-        if graph == (self._main or 0) or own < 0:
-            return own
+            instruction = part.number
+        if graph == (self._main or 0) or instruction < 0:
+            return instruction
         delegated = _DELEGATED if event.type == DELEGATE_OP else 0
-        return FIRST_INNER + graph * _STRIDE + delegated + min(own, _DELEGATED - 1)
+        return FIRST_INNER + graph * _STRIDE + delegated + min(instruction, _DELEGATED - 1)
 
-    def _of(self, event: EventRow) -> int:
+    def _graph_number(self, event: EventRow) -> int:
         return event.metadata2 if 0 < event.metadata2 < _MOST_GRAPHS else 0
 
 
 class _Part(NamedTuple):
-    """A part of the graph that a delegate took, as far as it was seen."""
+    """A part of the graph that a delegate took, as far as its operators were seen."""
 
     number: int = -1
     last: int = -1
 
     def after(self, event: EventRow) -> _Part:
-        """The part of the next operator: another one where the numbers begin again."""
+        """Return the part of the next operator: a new part if the numbers begin again."""
         begins = self.number < 0 or event.metadata1 <= self.last
         return _Part(self.number + begins, event.metadata1)
 
 
-def _enclosing(rows: Sequence[TraceRow], stack: list[int], root: int, start: int) -> int:
-    """The innermost event that is still open at a time; what has ended leaves the stack."""
+def _find_open_row(rows: Sequence[TraceRow], stack: list[int], root: int, start: int) -> int:
+    """Return the innermost row that is still open at a time, and remove the ended ones from the stack."""
     while stack[-1] != root and start >= rows[stack[-1]].start + rows[stack[-1]].duration:
         stack.pop()
     return stack[-1]
 
 
-def _row(event: EventRow, times: tuple[int | None, int], parent: TraceRow, laid: int, at: int) -> TraceRow:
-    """An event inside of its parent, whose number is ``at``: clocks of whole microseconds may be one off at its ends.
+def _row_in_parent(event: EventRow, times: tuple[int | None, int], parent: TraceRow, laid: int, at: int) -> TraceRow:
+    """Return the row of an event, fitted into its parent: clocks of whole microseconds may be one off at its ends.
 
-    ``times`` are its start, None for one that was not measured, and its duration, in nanoseconds; ``laid`` is where it
-    begins without a start of its own.
+    ``times`` are its start, None if it was not measured, and its duration, in nanoseconds. ``laid`` is its start if
+    it has none of its own. ``at`` is the row number of the parent.
     """
     began, duration = times
     first, last = parent.start, parent.start + parent.duration
@@ -256,10 +261,21 @@ def _row(event: EventRow, times: tuple[int | None, int], parent: TraceRow, laid:
         value if event.type == OPERATOR and 0 <= value < _LONGEST else -1
         for value in (event.metadata1, event.metadata2)
     )
-    own = event.metadata1 if event.type == DELEGATE_OP and 0 <= event.metadata1 < _LONGEST else -1
+    delegate_id = event.metadata1 if event.type == DELEGATE_OP and 0 <= event.metadata1 < _LONGEST else -1
     name, synthetic = event.tag or "unnamed", began is None
     return TraceRow(
-        parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=synthetic
+        parent.run,
+        parent.method,
+        scope,
+        name,
+        backend,
+        number,
+        graph,
+        delegate_id,
+        start,
+        duration,
+        at,
+        synthetic=synthetic,
     )
 
 
@@ -271,7 +287,10 @@ _KINDS: dict[int, tuple[Scope, str | None]] = {
 
 
 def columns_of(rows: Sequence[TraceRow], unit_ns: int = MICRO) -> dict[str, Values]:
-    """The columns of a table: durations of events count units, those of a delegate whole microseconds."""
+    """Return the columns of a table, with the resolution of each time in nanoseconds.
+
+    ``unit_ns``: resolution of measured events; operators of a delegate have whole microseconds.
+    """
     columns: dict[str, Values] = {
         name: np.array([getattr(row, name) for row in rows], np.int64)
         for name in ("run", "chain", "instruction", "delegate_id", "start", "duration", "parent")
@@ -288,7 +307,7 @@ def columns_of(rows: Sequence[TraceRow], unit_ns: int = MICRO) -> dict[str, Valu
     }
 
 
-def _warnings(rows: Sequence[TraceRow], unit_ns: int) -> list[TraceWarning]:
+def _find_problems(rows: Sequence[TraceRow], unit_ns: int) -> list[TraceWarning]:
     if len(rows) == rows[-1].run + 1:
         message = "the profiler recorded no events inside model calls"
         return [TraceWarning("no_operators", message, "rerun with a tested LiteRT version")]

@@ -1,4 +1,4 @@
-"""Building a native runner with the compiler at hand, once: for here, or as a folder that runs on any Linux."""
+"""Build a native runner with a compiler on this machine, once: for here, or as a folder that runs on any Linux."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 SHARED = Path(__file__).with_name("cpp") / "runner.h"
-"""What all runners share; the first argument of the compiler says where it lies."""
+"""Source that all runners include; the compiler gets its directory first."""
 _START_SECONDS = 60.0
 _CONSEQUENCE = "cannot build the native runner"
 LINUX_FLAGS = ("-ldl",)
-"""Of the compiler, where the runner is for Linux: macOS has no such library."""
+"""Linker flags of a runner for Linux: macOS has no such library."""
 COMPILER_HINT = (
     "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
 )
 
 
 def host_architecture() -> str | None:
-    """This machine's, as in ``opscope.machine.isa``, when it runs Linux; else None."""
+    """Return the architecture of this machine, as in ``opscope.machine.isa``; None if it does not run Linux."""
     if sys.platform != "linux":
         return None
     try:
@@ -46,19 +46,19 @@ def host_architecture() -> str | None:
 
 
 def find_compiler(arch: str | None = None) -> Compiler:
-    """The compiler for an architecture; None: for this machine, whatever it is."""
+    """Return the compiler for an architecture; None as architecture means this machine."""
     if arch is None:
         return usual_compiler(_CONSEQUENCE, COMPILER_HINT)
     return compiler_for(arch, host_architecture(), _CONSEQUENCE, COMPILER_HINT)
 
 
 def source_flags(source: Path) -> list[str]:
-    """Arguments of the compiler for the one source file of a runner."""
+    """Return the arguments of the compiler for the single source file of a runner."""
     return ["-O2", "-std=c++17", f"-I{SHARED.parent}", str(source)]
 
 
 def build_parts(compiler: Compiler, source: Path, flags: Sequence[str], *parts: str) -> list[str]:
-    """Return all that a runner depends on, beside what is told as further parts."""
+    """Return everything that the build of a runner depends on; ``parts`` are further dependencies."""
     texts = [file.read_text(encoding="utf-8") for file in (source, SHARED)]
     return [*parts, compiler.version, *compiler.command, *texts, *flags]
 
@@ -66,7 +66,7 @@ def build_parts(compiler: Compiler, source: Path, flags: Sequence[str], *parts: 
 def built_runner(
     compiler: Compiler, source: Path, flags: Sequence[str], *parts: str, cache: Path | None = None
 ) -> Path:
-    """Return a runner that starts; built when there is none of this source and compiler, and of further parts."""
+    """Build a runner and check that it starts, or return the one built from this source, compiler and further parts."""
 
     def build(path: Path) -> None:
         compile_source(path, compiler, flags)
@@ -77,7 +77,7 @@ def built_runner(
 
 
 def built_library(source: Path, flags: Sequence[str], name: str, cache: Path | None = None) -> Path:
-    """Return a library of one source file; built when there is none of this source and compiler."""
+    """Build a library from one source file, or return the one built from this source with this compiler."""
     compiler = find_compiler()
 
     def build(path: Path) -> None:
@@ -99,7 +99,7 @@ _SYSTEM = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.
 
 
 class RuntimeFolder(NamedTuple):
-    """A folder with all that a runner needs."""
+    """A folder with everything that a runner needs."""
 
     arch: str  # as in `opscope.machine.isa`
     directory: Path  # the folder here; nothing but files
@@ -107,17 +107,17 @@ class RuntimeFolder(NamedTuple):
     versions: Mapping[str, str]  # of the runtime and of the compiler
 
     def files(self) -> list[Path]:
-        """Its files, by name."""
+        """Return the files of the folder, by name."""
         return sorted(self.directory.iterdir())
 
     def command(self, directory: str | None = None) -> list[str]:
-        """What starts the runner, with the folder's own loader and C library."""
-        place = directory or str(self.directory)
-        return [f"{place}/{_LOADERS[self.arch]}", "--library-path", place, f"{place}/{RUNNER}"]
+        """Return the command that starts the runner with the folder's own loader and C library."""
+        folder = directory or str(self.directory)
+        return [f"{folder}/{_LOADERS[self.arch]}", "--library-path", folder, f"{folder}/{RUNNER}"]
 
 
 def check_architecture(arch: str) -> None:
-    """Refuse an architecture for which no folder can be made."""
+    """Raise FeatureError for an architecture for which no folder can be made."""
     if arch not in _LOADERS:
         problem = f"there is no prebuilt runtime for Linux on {arch}"
         raise FeatureError(problem, hint=f"known: {', '.join(_LOADERS)}; or use the device's Python")
@@ -132,9 +132,10 @@ def make_folder(
     libraries: Sequence[Path],
     cache: Path | None = None,
 ) -> RuntimeFolder:
-    """The folder for an architecture; made once of these parts, of libraries of the system, and of the compiler for it.
+    """Make the folder for an architecture, or return the one made of these parts, system libraries and compiler.
 
-    ``runtime``: names and versions, for the manifest; ``source``: of the runner; ``flags``: see :func:`compile_source`.
+    ``runtime``: names and versions, for the manifest; ``source``: of the runner; ``flags``: see
+    :func:`compile_source`.
     """
     compiler = find_compiler(arch)
 
@@ -147,11 +148,11 @@ def make_folder(
 
     parts = build_parts(compiler, source, flags, *runtime.values(), *map(sha256_of, libraries))
     folder = build_once("runtimes", arch, parts, build, cache)
-    return RuntimeFolder(arch, folder, _digest(folder), {**runtime, "compiler": compiler.version})
+    return RuntimeFolder(arch, folder, _hash_files(folder), {**runtime, "compiler": compiler.version})
 
 
 def _system_file(compiler: Compiler, name: str) -> Path:
-    """The loader, or a library of C or of the compiler, as it finds it itself."""
+    """Return the path of the loader, or of a library of C or the compiler, as the compiler finds it."""
     command = [*compiler.command, f"-print-file-name={name}"]
     text = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(text).is_absolute() or not Path(text).exists():
@@ -160,7 +161,7 @@ def _system_file(compiler: Compiler, name: str) -> Path:
     return Path(text).parent / name
 
 
-def _digest(folder: Path) -> str:
-    """Hash of the names and contents of all files."""
+def _hash_files(folder: Path) -> str:
+    """Return a hash of the names and contents of all files in a folder."""
     lines = (f"{sha256_of(file)} {file.name}\n" for file in sorted(folder.iterdir()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]

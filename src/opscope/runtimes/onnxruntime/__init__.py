@@ -1,1 +1,1 @@
-"""ONNX Runtime: its files."""
+"""Support for ONNX Runtime and its files."""

@@ -1,4 +1,4 @@
-"""The tensors of a model as it was given: who makes them, who reads them, and which of them hold the same."""
+"""The tensors of the original model: which node makes and reads each, and which tensors hold the same values."""
 
 from __future__ import annotations
 
@@ -15,76 +15,85 @@ if TYPE_CHECKING:
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
 
 _MADE_OF_NOTHING = frozenset({"Constant", "ConstantOfShape"})
-"""Operators whose value is an attribute, which is not kept: two of them are never known to be the same."""
+"""Operators whose value is an attribute that is not kept, so two of them are never known to be equal."""
 _FUSED = frozenset(
     """
     Add Sum Sub Mul Div BatchNormalization Relu LeakyRelu Clip Sigmoid Tanh HardSigmoid HardSwish PRelu Elu Selu
     Softplus Softsign ThresholdedRelu Swish Silu Gelu Pad Erf
     """.split()
 )
-"""Operators that are fused into the one before them."""
+"""Operators that are fused into the node before them."""
 _LONGEST = 10
 _NEAR = 40
 _MOST = 1_000
-"""Nodes that one node may compute."""
+"""Largest number of original nodes that one node may compute."""
 
 
-def with_branches(given: OnnxGraph, ran: Sequence[SessionNode]) -> OnnxGraph:
-    """A graph with the nodes of the branches that a session runs in place of their ``If``, behind all others.
+def with_branches(model_graph: OnnxGraph, ran: Sequence[SessionNode]) -> OnnxGraph:
+    """Add the nodes of the branches that a session runs in place of their ``If`` to a graph, after all other nodes.
 
-    What the ``If`` leaves is then left by the nodes of its branch, and the ``If`` leaves nothing.
+    The outputs of the ``If`` become outputs of its branch's nodes, and the ``If`` has none.
     """
     chosen = {name for node in ran if node.op == "If" for name in node.outputs}
     made = {name for node in ran for output in node.outputs for name in names_before(output)}
-    nodes, weights = list(given.nodes), list(given.weights)
+    nodes, weights = list(model_graph.nodes), list(model_graph.weights)
     for number, node in enumerate(nodes):  # which grows: a branch may hold another
         if node.op != "If" or set(node.outputs) & chosen or not set(node.outputs) & made:
             continue
         ran_of = {
-            name: sum(bool(made & set(one.outputs)) for one in graph.nodes) for name, graph in node.graphs.items()
+            name: sum(bool(made & set(branch_node.outputs)) for branch_node in graph.nodes)
+            for name, graph in node.graphs.items()
         }
         names = {name for output in ran for name in output.outputs}
-        told = {name for name in BRANCHES if any(one.startswith(f"_if_{name}_") for one in names)}
-        branch = node.graphs.get(max(ran_of, key=lambda name: (ran_of[name], name in told), default=""))
+        branch_prefixes = {
+            name for name in BRANCHES if any(output_name.startswith(f"_if_{name}_") for output_name in names)
+        }
+        branch = node.graphs.get(max(ran_of, key=lambda name: (ran_of[name], name in branch_prefixes), default=""))
         if branch is None:
             continue
-        renamed = {one.name: name for one, name in zip(branch.outputs, node.outputs, strict=False)}
+        renamed = {value.name: name for value, name in zip(branch.outputs, node.outputs, strict=False)}
         nodes[number] = msgspec.structs.replace(node, outputs=())
         nodes += [
             msgspec.structs.replace(
-                one,
-                inputs=tuple(renamed.get(name, name) for name in one.inputs),
-                outputs=tuple(renamed.get(name, name) for name in one.outputs),
+                branch_node,
+                inputs=tuple(renamed.get(name, name) for name in branch_node.inputs),
+                outputs=tuple(renamed.get(name, name) for name in branch_node.outputs),
             )
-            for one in branch.nodes
+            for branch_node in branch.nodes
         ]
         weights += branch.weights
-    return msgspec.structs.replace(given, nodes=tuple(nodes), weights=tuple(weights))
+    return msgspec.structs.replace(model_graph, nodes=tuple(nodes), weights=tuple(weights))
 
 
 class GivenTensors:
-    """What a model says of its tensors."""
+    """Facts of a model about its tensors."""
 
-    def __init__(self, given: OnnxGraph) -> None:
-        self._nodes = given.nodes
-        self._maker = {name: number for number, node in enumerate(given.nodes) for name in node.outputs if name}
-        self._known = {*self._maker, *(one.name for one in given.inputs), *(one.name for one in given.weights)}
-        self._named = _unique(given.nodes)
-        self._stored = {one.name for one in given.weights}
+    def __init__(self, model_graph: OnnxGraph) -> None:
+        self._nodes = model_graph.nodes
+        self._maker = {name: number for number, node in enumerate(model_graph.nodes) for name in node.outputs if name}
+        self._known = {
+            *self._maker,
+            *(weight.name for weight in model_graph.inputs),
+            *(weight.name for weight in model_graph.weights),
+        }
+        self._named = _unique_names(model_graph.nodes)
+        self._stored = {weight.name for weight in model_graph.weights}
         self._same: dict[str, str] = {}
         first: dict[object, str] = {}
-        for one in given.weights:
-            if one.values is not None:
-                self._same[one.name] = first.setdefault((one.dtype.name, one.shape, one.values), one.name)
-        self._identify()
+        for weight in model_graph.weights:
+            if weight.values is not None:
+                self._same[weight.name] = first.setdefault(
+                    (weight.dtype.name, weight.shape, weight.values), weight.name
+                )
+        self._find_equal_tensors()
         self._readers: dict[str, list[int]] = {}
-        for number, node in enumerate(given.nodes):
+        for number, node in enumerate(model_graph.nodes):
             if node.op not in CARRIERS:
                 for name in {self.same(name) for name in node.inputs if name}:
                     self._readers.setdefault(name, []).append(number)
 
-    def _identify(self) -> None:
-        """Tensors that are the same in another type of number, or computed again; those that need no input."""
+    def _find_equal_tensors(self) -> None:
+        """Find tensors that are equal up to their number type or computed twice, and those that need no input."""
         seen: dict[object, OnnxNode] = {}
         for node in self._nodes:
             read = [name for name in node.inputs if name]
@@ -103,45 +112,45 @@ class GivenTensors:
                 )
 
     def has(self, name: str) -> bool:
-        """Whether the model has a tensor of that name."""
+        """Return whether the model has a tensor of that name."""
         return name in self._known
 
     def same(self, name: str) -> str:
-        """The first tensor that holds the same."""
+        """Return the first tensor with the same values."""
         return self._same.get(name, name)
 
     def is_stored(self, name: str) -> bool:
-        """Whether a tensor needs no input of the model."""
+        """Return whether a tensor does not depend on an input of the model."""
         return name in self._stored
 
     def named(self, name: str) -> int | None:
-        """The only node of that name."""
+        """Return the number of the only node of that name; None if there is none or several."""
         return self._named.get(name)
 
     def maker(self, name: str) -> int | None:
-        """The node that leaves a tensor."""
+        """Return the number of the node that outputs a tensor; None for inputs and weights."""
         return self._maker.get(name)
 
     def maker_op(self, name: str) -> str | None:
-        """Its type."""
+        """Return the type of the node that outputs a tensor; None for inputs and weights."""
         number = self._maker.get(name)
         return None if number is None else self._nodes[number].op
 
     def readers(self, name: str) -> Sequence[int]:
-        """Nodes that read a tensor, in whatever type of number."""
+        """Return the numbers of the nodes that read a tensor, in any number type."""
         return self._readers.get(self.same(name), ())
 
     def dynamic_inputs(self, number: int) -> list[str]:
-        """Tensors that a node reads and that are not stored."""
+        """Return the tensors that a node reads and that depend on an input of the model."""
         return [name for name in self._nodes[number].inputs if name and name not in self._stored]
 
     def stored_inputs(self, number: int) -> list[str]:
-        """Tensors that a node reads and that are stored, and what they are made from."""
-        own = [name for name in self._nodes[number].inputs if name in self._stored]
-        return [*own, *map(self.same, own)]
+        """Return the stored tensors that a node reads, and the tensors that they are converted from."""
+        stored = [name for name in self._nodes[number].inputs if name in self._stored]
+        return [*stored, *map(self.same, stored)]
 
     def readers_alike(self, read: Collection[str], kind: str) -> list[int]:
-        """Nodes of a kind that read just these tensors, beside stored ones."""
+        """Return the numbers of the nodes of a kind whose only inputs that are not stored are these tensors."""
         first = min(read, key=lambda name: len(self._readers.get(name, ())))
         return [
             number
@@ -151,17 +160,20 @@ class GivenTensors:
         ]
 
     def chain(self, name: str) -> list[str]:
-        """A tensor, and those behind it that one node after another makes of it alone."""
-        found = [name]
-        while len(found) < _LONGEST:
-            readers = self.readers(found[-1])
+        """Return a tensor and its successors, as long as each is the only result that fusible nodes make of it."""
+        tensors = [name]
+        while len(tensors) < _LONGEST:
+            readers = self.readers(tensors[-1])
             if len(readers) != 1 or self._nodes[readers[0]].op not in _FUSED:
                 break
-            found.append(self._nodes[readers[0]].outputs[0])
-        return found
+            tensors.append(self._nodes[readers[0]].outputs[0])
+        return tensors
 
     def before(self, name: str, kind: str) -> int | None:
-        """The nearest node of a kind that a tensor comes from; nothing is looked for above a product."""
+        """Return the nearest node of a kind before a tensor.
+
+        None if a matrix product is in between or there is none.
+        """
         waiting, seen = [name], set[str]()
         while waiting and len(seen) < _NEAR:
             this = waiting.pop(0)
@@ -173,43 +185,43 @@ class GivenTensors:
             if family(node.op) == kind:
                 return number
             if family(node.op) not in PRODUCTS and node.op not in SIZES:
-                waiting += [one for one in node.inputs if one]
+                waiting += [input_name for input_name in node.inputs if input_name]
         return None
 
     def between(self, read: Iterable[str], targets: Sequence[str]) -> tuple[tuple[int, ...], set[str] | None]:
-        """Nodes between tensors, and which of those that are read they do not need.
+        """Find the nodes between tensors, and which tensors of ``read`` they do not need.
 
-        None where they read anything else but what is stored, and sizes.
+        The latter is None if the nodes read anything else than ``read``, stored tensors and sizes.
         """
         names = set(read) - set(targets)
         made = {self.same(name) for name in targets}
         content = {self.same(name) for name in names} - made
-        found: set[int] = set()
+        numbers: set[int] = set()
         waiting, closed, needed = list(targets), True, set[str]()
-        while waiting and len(found) < _MOST:
+        while waiting and len(numbers) < _MOST:
             name = waiting.pop()
             if not name or (name not in targets and name in self._stored):
                 continue
             maker = self._maker.get(name)
-            whole = self.same(name) in content and not (maker is not None and self._carries(maker, names))
-            if name in names or whole:
+            is_boundary = self.same(name) in content and not (maker is not None and self._passes_on(maker, names))
+            if name in names or is_boundary:
                 needed.add(self.same(name))
                 continue
             if maker is None:
                 closed = False
-            elif maker not in found:
-                found.add(maker)
+            elif maker not in numbers:
+                numbers.add(maker)
                 node = self._nodes[maker]
                 if node.op in SIZES:
                     needed |= {self.same(name) for name in node.inputs}
                 else:
                     waiting += node.inputs
-        return tuple(sorted(found)), {
+        return tuple(sorted(numbers)), {
             name for name in names if self.same(name) not in needed
         } if closed and not waiting else None
 
-    def _carries(self, number: int, names: Collection[str]) -> bool:
-        """Whether a node is one of those that carry one of some tensors on."""
+    def _passes_on(self, number: int, names: Collection[str]) -> bool:
+        """Return whether a node only passes on one of these tensors, possibly through further such nodes."""
         node = self._nodes[number]
         while node.op in CARRIERS:
             if node.inputs[0] in names:
@@ -221,12 +233,12 @@ class GivenTensors:
         return False
 
 
-def _unique(nodes: Sequence[OnnxNode]) -> Mapping[str, int]:
-    """Nodes by name, those whose name another one has left out."""
-    found: dict[str, int] = {}
+def _unique_names(nodes: Sequence[OnnxNode]) -> Mapping[str, int]:
+    """Return nodes by name, without names that several nodes have."""
+    numbers: dict[str, int] = {}
     several: set[str] = set()
     for number, node in enumerate(nodes):
-        if node.name in found:
+        if node.name in numbers:
             several.add(node.name)
-        found[node.name] = number
-    return {name: number for name, number in found.items() if name and name not in several}
+        numbers[node.name] = number
+    return {name: number for name, number in numbers.items() if name and name not in several}

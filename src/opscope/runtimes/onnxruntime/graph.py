@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 METHOD = "main"
-"""What the only function of a model is called."""
+"""Name of a model's only function."""
 GRAPH = "graph.onnxruntime.json"
-"""Its file, beside the trace."""
+"""Name of the graph's file, beside the trace."""
 SCHEMA = "opscope.onnxruntime-graph/1"
 
 
@@ -26,7 +26,7 @@ _MOST_DIMENSIONS, _LONGEST = 64, 1 << 62
 
 
 class SessionTensor(msgspec.Struct, frozen=True):
-    """A tensor as a node was given it, or left it."""
+    """Type and shape of a tensor that a node read or wrote."""
 
     dtype: str  # of its elements, as the profile names it: `float`, `int8`
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class SessionNode(OnnxOperator, frozen=True):
 
 
 class SessionCall(msgspec.Struct, frozen=True):
-    """The graph as a call ran it that is one of several: nodes have the tensors of that call."""
+    """The graph as one of several calls ran it: its nodes have the tensors of that call."""
 
     nodes: tuple[SessionNode, ...]
     shapes: dict[str, SessionTensor] = {}  # as of the graph
@@ -67,25 +67,25 @@ class SessionGraph(msgspec.Struct, frozen=True):
     calls: dict[str, SessionCall] = {}  # by name, where the graph is called for several phases; nodes are of the last
 
     def called(self) -> dict[str, SessionCall]:
-        """The graph as every call ran it, by name; the only function of a model is called :data:`METHOD`."""
+        """Return the graph as each call ran it, by name; the only function of a model is called :data:`METHOD`."""
         return self.calls or {METHOD: SessionCall(self.nodes, self.shapes)}
 
 
 def read_session_graph(path: Path) -> SessionGraph:
-    """The graph of a file."""
+    """Read a session graph from a file. Raises TraceFormatError if it is none, or has another schema."""
     try:
         graph = from_json(bytes(mapped_file(path)), SessionGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a session graph: {error}", where=path) from error
     if graph.schema != SCHEMA:
         raise TraceFormatError(f"has the schema {graph.schema!r}, not {SCHEMA!r}", where=path)
-    if any(not _possible(one.shape) for one in _every_tensor(graph)):
+    if any(not _has_possible_sizes(tensor.shape) for tensor in _every_tensor(graph)):
         raise TraceFormatError("a tensor has impossible sizes", where=path)
     return graph
 
 
 def every_node(nodes: Sequence[SessionNode]) -> Iterator[SessionNode]:
-    """Nodes, and those of the graphs that they run."""
+    """Yield nodes, each followed by those of its nested graphs."""
     for node in nodes:
         yield node
         for graph in node.graphs.values():
@@ -99,5 +99,5 @@ def _every_tensor(graph: SessionGraph) -> Iterator[SessionTensor]:
             yield from (*node.read, *node.written)
 
 
-def _possible(shape: Sequence[int]) -> bool:
+def _has_possible_sizes(shape: Sequence[int]) -> bool:
     return len(shape) <= _MOST_DIMENSIONS and all(0 <= size < _LONGEST for size in shape)

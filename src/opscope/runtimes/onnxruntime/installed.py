@@ -1,4 +1,4 @@
-"""The installed ONNX Runtime package: which library holds the runtime."""
+"""The installed ONNX Runtime package, and which of its files is the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "onnxruntime"
 NEWEST = "1.32.0"
-"""The newest version that was tried: docs/reference/versions.md."""
+"""Newest version that was tested: docs/reference/versions.md."""
 _LIBRARIES = "capi/onnxruntime_pybind11_state*"
 _WITH_C_API = "libonnxruntime.*"
 _OLDEST = (1, 19)
@@ -28,7 +28,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
 def installed_onnxruntime(python: Python = HERE) -> InstalledLibrary:
-    """What is installed; nothing of it is imported."""
+    """Find the installed package without importing it. Raises MissingDependencyError if it cannot be used."""
     package = find_package(python, PACKAGE, PACKAGE, "ONNX Runtime", PACKAGE)
     library = first_file(package, _LIBRARIES)
     if library is None:
@@ -39,15 +39,16 @@ def installed_onnxruntime(python: Python = HERE) -> InstalledLibrary:
 
 
 def imported_onnxruntime() -> ModuleType:
-    """The package, without its telemetry: a thread beside what is measured, which tells of the user's model."""
+    """Import the package without its telemetry: a thread beside the measurement, which reports the user's model."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     return import_module(PACKAGE)
 
 
 def native_library(python: Python = HERE) -> tuple[str, Path]:
-    """Version of the installed package, and its library with the C API; a MissingDependencyError where none is usable.
+    """Return the version of the installed package, and its library with the C API.
 
-    Its functions are called by their places in a table, which releases of one main version only add to.
+    Raises MissingDependencyError if no version with a supported C API is installed. The functions of the API are
+    called by their positions in a table, which releases of one major version only extend.
     """
     installed_library = installed_onnxruntime(python)
     hint = f"pip install '{PACKAGE}=={NEWEST}', or use --target local"
@@ -66,6 +67,6 @@ def native_library(python: Python = HERE) -> tuple[str, Path]:
 
 
 def stated_version(version: str) -> str:
-    """What the library of a version of the package says of itself: its three numbers."""
+    """Return the version that the library of a package states: the first three numbers."""
     numbers = _NUMBERS.match(version)
     return numbers[0] if numbers else version

@@ -1,4 +1,4 @@
-"""Language models among .onnx: what ONNX Runtime's generative tools and others export, with ``genai_config.json``."""
+"""Recognise language models among .onnx files, as ONNX Runtime's generative tools and others export them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONFIG = "genai_config.json"
-"""Beside a model: what ONNX Runtime's generative library calls it with."""
+"""Name of the file beside a model that ONNX Runtime's generative library reads."""
 _SHARING = frozenset({"GroupQueryAttention"})
-"""They read and write a buffer with all places, told how many are used."""
+"""Operators that read and write one buffer for all tokens, and are told how many tokens it holds."""
 
 
 _WIDEST, _LONGEST = 1 << 16, 1 << 30
@@ -42,14 +42,14 @@ class _Model(msgspec.Struct):
 
 
 class _Search(msgspec.Struct):
-    """How tokens are chosen."""
+    """Settings of the choice of tokens."""
 
     past_present_share_buffer: bool = False
     max_length: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST)] | None = None
 
 
 class GenerativeConfig(msgspec.Struct):
-    """What matters here of ``genai_config.json``.
+    """The used part of ``genai_config.json``.
 
     Source: ``src/config.h`` of onnxruntime-genai 0.18.
     """
@@ -59,44 +59,47 @@ class GenerativeConfig(msgspec.Struct):
 
 
 def onnx_language_model(program: Path) -> LanguageModel | None:
-    """The language model that a program is; None for any other."""
+    """Return the language model that a program is; None for any other program."""
     model = read_onnx(program)
-    config = _config(program)
-    inputs = [(one.name, one) for one in signature_of(model, program).inputs]
+    config = _read_config(program)
+    inputs = [(tensor.name, tensor) for tensor in signature_of(model, program).inputs]
     words = next(iter(index_limits(program).values()), None) if inputs else None
     sharing = any(node.op in _SHARING for node in model.graph.nodes)
     return language_model(
         inputs,
         vocabulary=(config.model.vocab_size if config else None) or words,
-        context=_context(config),
+        context=_context_length(config),
         shared=bool(sharing and config and config.search.past_present_share_buffer),
         width=config.model.decoder.head_size if config else None,
     )
 
 
 def program_in(directory: Path) -> Path | None:
-    """The graph of a folder that ONNX Runtime's generative library reads; None where it is none."""
-    config = _config(directory / CONFIG)
+    """Return the graph in a folder that ONNX Runtime's generative library reads; None for other folders."""
+    config = _read_config(directory / CONFIG)
     return directory / Path(config.model.decoder.filename).name if config else None
 
 
 def shared_outputs(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
-    """The cache of an input that each output leaves, by the name of the output: both are in one order."""
+    """Match each output with the cache input that it updates, by name of the output; both are in the same order.
+
+    Empty if their numbers differ.
+    """
     before = [name for name in inputs if is_cache(name)]
     after = [name for name in outputs if name.startswith("present") or is_cache(name)]
     return dict(zip(after, before, strict=True)) if len(before) == len(after) else {}
 
 
-def _context(config: GenerativeConfig | None) -> int | None:
+def _context_length(config: GenerativeConfig | None) -> int | None:
     limits = (config.model.context_length, config.search.max_length) if config else ()
-    return min((one for one in limits if one), default=None)
+    return min((limit for limit in limits if limit), default=None)
 
 
-def _config(program: Path) -> GenerativeConfig | None:
-    """What stands beside a program; None where there is nothing.
+def _read_config(program: Path) -> GenerativeConfig | None:
+    """Read the configuration beside a program; None if there is none.
 
     Raises:
-        TraceFormatError: what stands there is damaged: measured without it, the model would be called in another way.
+        TraceFormatError: it is damaged: measured without it, the model would be called in another way.
     """
     file = program.with_name(CONFIG)
     if not file.is_file():

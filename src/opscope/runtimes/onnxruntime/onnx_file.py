@@ -1,7 +1,7 @@
-"""ONNX programs: what their nodes are, without their weights and without the package ``onnx``.
+"""Read ONNX programs: their nodes, without their weights and without the package ``onnx``.
 
-Source of field numbers: ``onnx/onnx.proto`` of onnx 1.23.2, version 14 of the intermediate representation. Weights are
-passed over; integers of short constants are kept, since they are axes, shapes and paddings of nodes.
+Source of field numbers: ``onnx/onnx.proto`` of onnx 1.23.2, version 14 of the intermediate representation.
+Weights are skipped; integers of short constants are kept, since they are axes, shapes and paddings of nodes.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _TYPES = {
 
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...]
 Sizes: TypeAlias = tuple[int | str, ...]
-"""Of a tensor; a text is a size that the model names, and leaves open. An empty text has no name either."""
+"""Sizes of a tensor. A text is the name of an open size; an empty text is an open size without a name."""
 
 
 class OnnxValue(msgspec.Struct, frozen=True):
-    """A tensor that is computed or given."""
+    """A tensor that is computed, or given by a caller."""
 
     name: str  # in its graph
     dtype: NumberType | None  # None for what is no tensor, as sequences and maps, or of a type that is not stated
@@ -76,7 +76,7 @@ class OnnxValue(msgspec.Struct, frozen=True):
 
     @property
     def fixed(self) -> bool:
-        """Whether all its sizes are numbers."""
+        """Return whether all sizes are numbers."""
         return self.sizes is not None and all(isinstance(size, int) for size in self.sizes)
 
 
@@ -91,7 +91,7 @@ class OnnxWeight(msgspec.Struct, frozen=True):
 
 
 class OnnxOperator(msgspec.Struct, frozen=True):
-    """An operator of a graph, of the model or of the one that ran."""
+    """An operator of a graph, of the model or of the graph that ran."""
 
     name: str  # of a model: may be empty, and need not be unique; of a run: as the profile has it, never empty
     op: str  # its type, as `Conv`
@@ -101,14 +101,14 @@ class OnnxOperator(msgspec.Struct, frozen=True):
 
 
 class OnnxNode(OnnxOperator, frozen=True):
-    """An operator as the model has it."""
+    """An operator of the model with its attributes and nested graphs."""
 
     attributes: dict[str, Attribute]  # numbers and texts; tensors and types are left out
     graphs: dict[str, OnnxGraph]  # that it runs, by the name of the attribute
 
 
 class OnnxGraph(msgspec.Struct, frozen=True):
-    """Nodes in the order of the file, each behind those whose tensors it reads."""
+    """Nodes in the order of the file, each after those whose tensors it reads."""
 
     name: str  # of the graph
     nodes: tuple[OnnxNode, ...]
@@ -119,14 +119,14 @@ class OnnxGraph(msgspec.Struct, frozen=True):
     weights: tuple[OnnxWeight, ...]  # that are stored; those of nodes that are constants come last
 
     def all_nodes(self) -> Iterator[OnnxNode]:
-        """Its nodes, and those of the graphs that they run."""
+        """Yield the nodes, each followed by those of its nested graphs."""
         for node in self.nodes:
             yield node
             for graph in node.graphs.values():
                 yield from graph.all_nodes()
 
     def all_weights(self) -> Iterator[OnnxWeight]:
-        """What is stored with it, and with the graphs that its nodes run."""
+        """Yield the stored tensors, followed by those of nested graphs."""
         yield from self.weights
         for node in self.nodes:
             for graph in node.graphs.values():
@@ -143,29 +143,31 @@ class OnnxModel(msgspec.Struct, frozen=True):
     functions: tuple[str, ...]  # operators that the model defines itself, as `domain.name`
 
     def external_files(self) -> tuple[str, ...]:
-        """Files with weights beside the model, as it names them."""
-        return tuple(dict.fromkeys(one.external for one in self.graph.all_weights() if one.external is not None))
+        """Return the files with weights beside the model, by the names in the model."""
+        return tuple(
+            dict.fromkeys(weight.external for weight in self.graph.all_weights() if weight.external is not None)
+        )
 
 
 def is_onnx_program(head: bytes) -> bool:
-    """Whether a file begins as an ONNX program does: with its version, and a field that stands behind it."""
+    """Return whether a file begins like an ONNX program: with its version, and a field that may follow."""
     if len(head) < _HEAD or head[0] != _IR_VERSION << 3 or not 0 < head[1] < _NEWEST:
         return False
     return head[2] >> 3 in _FOLLOWS and head[2] & 7 in {VARINT, BYTES}
 
 
 def is_ort(path: Path) -> bool:
-    """Whether a file is in the format that ONNX Runtime writes for itself: a FlatBuffer with this identifier."""
+    """Return whether a file is in ONNX Runtime's own format: a FlatBuffer with its identifier."""
     return path.is_file() and head_of(path, _ORT_HEAD)[4:] == _ORT
 
 
 def is_onnx(path: Path) -> bool:
-    """Whether a file is an ONNX program, or one of ONNX Runtime's own."""
+    """Return whether a file is an ONNX program, or one in ONNX Runtime's own format."""
     return is_onnx_program(head_of(path, _HEAD)) or is_ort(path)
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """The program of a file."""
+    """Read a program from a file. Raises UsageError for an .ort, TraceFormatError for other files."""
     if is_ort(path):
         problem = "it is in ONNX Runtime's own format (.ort), which has fused operators"
         raise UsageError(problem, where=path, hint="give the original .onnx")
@@ -176,25 +178,28 @@ def read_onnx(path: Path) -> OnnxModel:
 
 
 def decode_onnx(data: memoryview, where: str) -> OnnxModel:
-    """The program in these bytes; ``where`` names them in errors."""
+    """Decode a program; ``where`` names its source in errors."""
     members = _Members(whole(data, where))
     version, graph = members.integer(_IR_VERSION), members.message(_GRAPH)
     if version is None or graph is None:
         raise TraceFormatError("it is not an ONNX model: it has no version or no graph", where=where)
-    opsets = dict(map(_opset, members.messages(8)))
+    opsets = dict(map(_decode_opset, members.messages(8)))
     if not opsets:
         raise TraceFormatError("it has no operator set versions: it is truncated", where=where)
     return OnnxModel(
         version=version,
         producer=f"{members.text(2)} {members.text(3)}".strip(),
         opsets=opsets,
-        graph=_graph(graph),
-        functions=tuple(map(_function, members.messages(25))),
+        graph=_decode_graph(graph),
+        functions=tuple(map(_decode_function_name, members.messages(25))),
     )
 
 
 def external_paths(model: OnnxModel, path: Path) -> list[Path]:
-    """The files with weights of a model, which lie beside it or in directories beside it."""
+    """Return the files with weights of a model, which lie beside it or in directories beside it.
+
+    Raises UsageError if one of them is missing or elsewhere.
+    """
     paths = []
     home = path.parent.resolve()
     for name in model.external_files():
@@ -210,7 +215,10 @@ def external_paths(model: OnnxModel, path: Path) -> list[Path]:
 
 
 class _Members:
-    """The fields of a message by their numbers; of one that is not repeated the last counts, as the format wants it."""
+    """The fields of a message, by number.
+
+    Of a field that is not repeated, the last one counts, as the format demands.
+    """
 
     def __init__(self, message: WireMessage) -> None:
         self._fields: dict[int, list[WireField]] = {}
@@ -245,68 +253,68 @@ class _Members:
         return [field.message() for field in self.all(number)]
 
 
-def _domain(name: str) -> str:
+def _canonical_domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def _opset(message: WireMessage) -> tuple[str, int]:
+def _decode_opset(message: WireMessage) -> tuple[str, int]:
     members = _Members(message)
-    return _domain(members.text(1)), members.integer(2) or 0
+    return _canonical_domain(members.text(1)), members.integer(2) or 0
 
 
-def _function(message: WireMessage) -> str:
+def _decode_function_name(message: WireMessage) -> str:
     members = _Members(message)
     return f"{members.text(10)}.{members.text(1)}"
 
 
-def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
+def _decode_graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
     if depth > _DEEPEST:
         raise message.error(f"graphs are nested more than {_DEEPEST} deep")
     members = _Members(message)
-    weights = (*map(_weight, members.messages(5)), *map(_sparse, members.messages(15)))
-    stored = {one.name for one in weights}
-    constants = tuple(one for message in members.messages(1) for one in _constant(message))
-    inputs, outputs, values = (tuple(map(_value, members.messages(number))) for number in (11, 12, 13))
+    weights = (*map(_decode_weight, members.messages(5)), *map(_decode_sparse, members.messages(15)))
+    stored = {weight.name for weight in weights}
+    constants = tuple(constant for message in members.messages(1) for constant in _decode_constant(message))
+    inputs, outputs, values = (tuple(map(_decode_value, members.messages(number))) for number in (11, 12, 13))
     return OnnxGraph(
         name=members.text(2),
-        nodes=tuple(_node(one, depth) for one in members.messages(1)),
-        inputs=tuple(one for one in inputs if one.name not in stored),
+        nodes=tuple(_decode_node(node_message, depth) for node_message in members.messages(1)),
+        inputs=tuple(value for value in inputs if value.name not in stored),
         outputs=outputs,
         values=values,
         weights=(*weights, *constants),
     )
 
 
-def _constant(message: WireMessage) -> Iterator[OnnxWeight]:
-    """The tensor of a node that is a constant, by the name of its output."""
+def _decode_constant(message: WireMessage) -> Iterator[OnnxWeight]:
+    """Yield the tensor of a node that is a constant, by the name of its output."""
     members = _Members(message)
     if members.text(4) != "Constant" or not members.texts(2):
         return
-    for one in map(_Members, members.messages(5)):
-        tensor, name = one.message(5), members.texts(2)[0]
-        whole, several = one.integer(3), one.integers(8)
+    for attribute in map(_Members, members.messages(5)):
+        tensor, name = attribute.message(5), members.texts(2)[0]
+        integer, integers = attribute.integer(3), attribute.integers(8)
         if tensor is not None:
-            yield msgspec.structs.replace(_weight(tensor), name=name)
-        elif one.text(1) == "value_int" and whole is not None:
-            yield OnnxWeight(name, _number_type(7), (), None, (whole,))
-        elif one.text(1) == "value_ints":
-            yield OnnxWeight(name, _number_type(7), (len(several),), None, several)
+            yield msgspec.structs.replace(_decode_weight(tensor), name=name)
+        elif attribute.text(1) == "value_int" and integer is not None:
+            yield OnnxWeight(name, _number_type(7), (), None, (integer,))
+        elif attribute.text(1) == "value_ints":
+            yield OnnxWeight(name, _number_type(7), (len(integers),), None, integers)
 
 
-def _node(message: WireMessage, depth: int) -> OnnxNode:
+def _decode_node(message: WireMessage, depth: int) -> OnnxNode:
     members = _Members(message)
     attributes: dict[str, Attribute] = {}
     graphs: dict[str, OnnxGraph] = {}
-    for one in map(_Members, members.messages(5)):
-        body, value = one.message(6), _attribute(one)
+    for attribute in map(_Members, members.messages(5)):
+        body, value = attribute.message(6), _decode_attribute(attribute)
         if body is not None:
-            graphs[one.text(1)] = _graph(body, depth + 1)
+            graphs[attribute.text(1)] = _decode_graph(body, depth + 1)
         elif value is not None:
-            attributes[one.text(1)] = value
+            attributes[attribute.text(1)] = value
     return OnnxNode(
         name=members.text(3),
         op=members.text(4),
-        domain=_domain(members.text(7)),
+        domain=_canonical_domain(members.text(7)),
         inputs=members.texts(1),
         outputs=members.texts(2),
         attributes=attributes,
@@ -314,8 +322,8 @@ def _node(message: WireMessage, depth: int) -> OnnxNode:
     )
 
 
-def _attribute(members: _Members) -> Attribute | None:
-    """A number, a text or several numbers; None for anything else."""
+def _decode_attribute(members: _Members) -> Attribute | None:
+    """Decode a number, a text or several numbers; None for anything else."""
     single, text = members.last(2), members.last(4)
     if single is not None:
         single.expect(FIXED32)
@@ -328,7 +336,7 @@ def _attribute(members: _Members) -> Attribute | None:
 
 
 def element_type(code: int) -> str:
-    """Name of the type of number that the format has a number for."""
+    """Return the name of a number type, by its code in the format."""
     return _number_type(code).name
 
 
@@ -337,37 +345,39 @@ def _number_type(code: int | None) -> NumberType:
     return NumberType(name, bits)
 
 
-def _value(message: WireMessage) -> OnnxValue:
+def _decode_value(message: WireMessage) -> OnnxValue:
     members = _Members(message)
     kind = members.message(2)
     tensor = _Members(kind).message(1) if kind else None
     if tensor is None:
         return OnnxValue(members.text(1), None, None)
-    own = _Members(tensor)
-    code, shape = own.integer(1), own.message(2)
-    sizes = None if shape is None else tuple(map(_size, _Members(shape).messages(1)))
+    tensor_type = _Members(tensor)
+    code, shape = tensor_type.integer(1), tensor_type.message(2)
+    sizes = None if shape is None else tuple(map(_decode_size, _Members(shape).messages(1)))
     if sizes is not None and len(sizes) > _MOST_DIMENSIONS:
         raise message.error(f"a tensor has {counted_text(len(sizes), 'dimension', ',')}")
     return OnnxValue(members.text(1), None if code is None else _number_type(code), sizes)
 
 
-def _size(message: WireMessage) -> int | str:
+def _decode_size(message: WireMessage) -> int | str:
     members = _Members(message)
     value = members.integer(1)
     return members.text(2) if value is None else "" if value < 0 else value
 
 
-def _weight(message: WireMessage) -> OnnxWeight:
+def _decode_weight(message: WireMessage) -> OnnxWeight:
     members = _Members(message)
     shape = _stored_shape(message, members.integers(1))
     dtype = _number_type(members.integer(2))
-    entries = [_Members(one) for one in members.messages(13)] if members.integer(14) == _EXTERNAL else []
-    external = {one.text(1): one.text(2) for one in entries}
-    return OnnxWeight(members.text(8), dtype, shape, external.get("location"), _integers(members, dtype, shape))
+    entries = [_Members(member) for member in members.messages(13)] if members.integer(14) == _EXTERNAL else []
+    external = {pair.text(1): pair.text(2) for pair in entries}
+    return OnnxWeight(
+        members.text(8), dtype, shape, external.get("location"), _decode_short_integers(members, dtype, shape)
+    )
 
 
 def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of a stored tensor."""
+    """Return the sizes of a stored tensor. Raises TraceFormatError if they are impossible."""
     if len(shape) > _MOST_DIMENSIONS:
         raise message.error(f"a stored tensor has {counted_text(len(shape), 'dimension', ',')}")
     if any(size < 0 for size in shape):
@@ -377,9 +387,9 @@ def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ..
     return shape
 
 
-def _integers(members: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Integers of a short constant."""
-    layout, place = {"int64": ("q", 7), "int32": ("i", 5)}.get(dtype.name, ("", 0))
+def _decode_short_integers(members: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the integers of a short constant; None for other tensors."""
+    layout, field_number = {"int64": ("q", 7), "int32": ("i", 5)}.get(dtype.name, ("", 0))
     count, raw = math.prod(shape), members.message(9)
     if not layout or count > _LONGEST:
         return None
@@ -387,14 +397,14 @@ def _integers(members: _Members, dtype: NumberType, shape: tuple[int, ...]) -> t
         if raw.size != count * struct.calcsize(layout):
             raise raw.error(f"a stored tensor of {count} elements has {raw.size} bytes")
         return struct.unpack(f"<{count}{layout}", raw.view())
-    values = members.integers(place)
+    values = members.integers(field_number)
     return values if len(values) == count else None
 
 
-def _sparse(message: WireMessage) -> OnnxWeight:
-    """A sparse tensor: its values, the places where they stand, and its sizes."""
+def _decode_sparse(message: WireMessage) -> OnnxWeight:
+    """Decode a sparse tensor: its values, their indices, and its sizes."""
     members = _Members(message)
     values = members.message(1)
-    stored = _weight(values) if values else OnnxWeight("", _number_type(None), (), None, None)
+    stored = _decode_weight(values) if values else OnnxWeight("", _number_type(None), (), None, None)
     shape = _stored_shape(message, members.integers(3))
     return msgspec.structs.replace(stored, shape=shape, values=None)

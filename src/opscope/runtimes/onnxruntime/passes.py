@@ -1,9 +1,10 @@
-"""What ONNX Runtime's passes over a graph do to operators and tensors, as far as attribution has to know it.
+"""How ONNX Runtime's passes over a graph change operators and tensors, as far as attribution has to know it.
 
-Seen with 1.20 to 1.32, and read in ``onnxruntime/core/optimizer``: the quantised form of a node (``QDQ``), channels
-last (``nhwc_transformer``), blocks of channels (``nchwc_transformer``), casts around nodes that lack fp16
-(``insert_cast_transformer``), transposes pulled through nodes (``transpose_optimization``), quantised tensors pulled
-through nodes that only move data (``qdq_propagation``, ``ensure_unique_dq_for_node_unit``), and fusions.
+Seen with 1.20 to 1.32, and read in ``onnxruntime/core/optimizer``: the quantised form of a node (``QDQ``),
+channels last (``nhwc_transformer``), blocks of channels (``nchwc_transformer``), casts around nodes that lack
+fp16 (``insert_cast_transformer``), transposes pulled through nodes (``transpose_optimization``), quantised
+tensors pulled through nodes that only move data (``qdq_propagation``, ``ensure_unique_dq_for_node_unit``), and
+fusions.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from __future__ import annotations
 import re
 
 CARRIERS = frozenset({"QuantizeLinear", "DequantizeLinear", "Cast", "CastLike", "Identity"})
-"""Operators that leave what they are given, in another type of number."""
+"""Operators whose output has the values of their input, in another number type."""
 MOVERS = CARRIERS | {"ReorderInput", "ReorderOutput", "Transpose", "Reshape", "Unsqueeze", "Squeeze"}
-"""Operators that ONNX Runtime adds of its own accord: their output is their first input, laid out anew."""
+"""Operators that ONNX Runtime adds by itself: their output is their first input in another layout."""
 BLOCKED = "com.microsoft.nchwc"
-"""Domain of operators on blocks of channels, which are filled up with zeros."""
+"""Domain of operators on blocks of channels, which are padded with zeros."""
 BLOCKED_NAME = "_nchwc"
-"""Behind the tensor that such a node makes, in its name; behind it an activation or a sum may still be fused."""
+"""Suffix of a blocked node's name, after its tensor's name; an activation or a sum may still be fused after it."""
 SIZES = frozenset({"Shape", "Size"})
-"""Operators that read no element of what they are given."""
+"""Operators that read no element of their input."""
 BRANCHES = ("then_branch", "else_branch")
-"""Graphs of an ``If``; ``_if_then_branch_X`` is tensor X of one that is run in place of its node."""
+"""Graphs of an ``If``; ``_if_then_branch_X`` is tensor X of a branch that runs in place of its node."""
 CONTROL = frozenset({"If", "Loop", "Scan"})
 
 _FAMILIES = {
@@ -44,9 +45,9 @@ _FAMILIES = {
 }
 _PREFIX = re.compile(r"^(?:QLinear|Nhwc|Fused)+(?=[A-Z])")
 PRODUCTS = frozenset({"Conv", "MatMul", "LSTM", "GRU", "RNN", "Attention"})
-"""Families in which multiply-accumulates are."""
+"""Families of operators with multiply-accumulates."""
 OF_MANY = frozenset({"Attention"})
-"""Families that compute several products of the model at once."""
+"""Families of operators that compute several products of the model at once."""
 _MADE = re.compile(
     r"""
     (?:_token_\d+ | /duplicated | _q_to_dq | _post_dq | _pre_q | _out\d+)$
@@ -57,14 +58,14 @@ _MADE = re.compile(
 
 
 def family(op: str) -> str:
-    """What a type of operator computes, whatever the numbers and the layout it does that with."""
+    """Return the family of an operator: what it computes, in any number type and layout."""
     plain = _PREFIX.sub("", op)
     return _FAMILIES.get(plain, plain)
 
 
 def names_before(name: str) -> list[str]:
-    """The name, and those that it was made from, the nearest first."""
-    found = [name]
-    while (shorter := _MADE.sub("", found[-1], count=1)) not in {found[-1], ""}:
-        found.append(shorter)
-    return found
+    """Return a name and the names that passes made it from, the nearest first."""
+    names = [name]
+    while (shorter := _MADE.sub("", names[-1], count=1)) not in {names[-1], ""}:
+        names.append(shorter)
+    return names

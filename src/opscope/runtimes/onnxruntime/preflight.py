@@ -1,11 +1,11 @@
-"""What an .onnx tells before it is measured: the nodes that a session makes of it, their work, and what SME can run.
+"""Predict from an .onnx, before measuring, which nodes a session runs, their work, and what SME can run.
 
-A session on this machine runs the model once, unmeasured, since only that tells all shapes. Without the package nodes
-are those of the file, and their work is not known.
+A session on this machine runs the model once, unmeasured, since only that tells all shapes. Without the package
+the nodes are those of the file, and their work is unknown.
 
-Which of MLAS's kernels of products a CPU gets is chosen by its features when ONNX Runtime is loaded. Source:
-``onnxruntime/core/mlas/lib/platform.cpp``, 1.23 to 1.32. On x86-64 the instructions that ran were held against this
-table on CPUs with and without each group of features.
+Which of MLAS's kernels for products a CPU gets is chosen by its features when ONNX Runtime is loaded. Source:
+``onnxruntime/core/mlas/lib/platform.cpp``, 1.23 to 1.32. On x86-64 the instructions that ran were compared with
+this table on CPUs with and without each group of features.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _PRODUCT_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[KernelRule]]] =
         ("int8", "int8"): _DOT,
     },
 }
-"""Of matrix products by the number types of data and weights, strongest kernel first."""
+"""Kernels of matrix products by architecture and number types of data and weights, the strongest first."""
 _CONVOLUTION_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[KernelRule]]] = {
     "x86_64": {("float", "float"): _FLOAT, _U8S8: _MIXED, ("uint8", "uint8"): _UNSIGNED},
     "aarch64": {},
@@ -87,7 +87,7 @@ _UNSIGNED_DATA = "quantise data as uint8 and weights as int8 (activation_type=Qu
 
 
 def mlas_kernels(types: tuple[str, str], cpu: Cpu, *, convolution: bool) -> KernelChoice | None:
-    """Return the kernels that MLAS gives a processor for a product; None where that is not known.
+    """Return the kernels that MLAS gives a processor for a product; None if that is unknown.
 
     ``types`` are those of data and weights, as ONNX Runtime's profile names them.
     """
@@ -97,14 +97,14 @@ def mlas_kernels(types: tuple[str, str], cpu: Cpu, *, convolution: bool) -> Kern
 
 
 TABLE = "ONNX Runtime 1.23 to 1.32, KleidiAI in MLAS"
-"""The releases whose sources were read."""
+"""Releases whose sources the table was read from."""
 _SECONDS = 300.0
 _BITS = {"float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8, "float": 32}
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcFusedConv"})
 _PRODUCTS = frozenset({"Gemm", "MatMul", "FusedMatMul", "FusedGemm"})
 _INTEGERS = frozenset({"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm"})
 _FACTORS = {"QLinearConv": (0, 3), "QLinearMatMul": (0, 3), "QGemm": (0, 3)}
-"""Places of data and weights among the inputs, where they are not the first two."""
+"""Positions of data and weights among the inputs, where they are not the first two."""
 _DYNAMIC = "DynamicQuantizeMatMul"
 _LOOPS = frozenset({"Loop", "Scan"})
 _CONVERTS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
@@ -115,33 +115,44 @@ _GEMM = "sgemm_kleidiai.cpp, ArmKleidiAI::MlasGemmBatch"
 
 
 def onnx_preflight(path: Path, *, installed: bool, cpu: Cpu | None) -> Preflight:
-    """What the model of a file tells."""
+    """Predict what a processor will accelerate of the model in a file.
+
+    ``installed``: whether the package can run the model once for its shapes. ``cpu``: None if the processor is
+    unknown.
+    """
     model = read_onnx(path)
-    signature, given = signature_of(model, path), model.graph
+    signature, model_graph = signature_of(model, path), model.graph
     if installed:
-        here, limits, called = onnxruntime_here(), index_limits(path), signature
+        here, limits, run_signature = onnxruntime_here(), index_limits(path), signature
         language = onnx_language_model(path)
         if language is not None:  # a prompt, with nothing before it
             prompt = language.without_cache()
-            called = Signature(METHOD, tuple(tensor for _, tensor in prompt), signature.outputs)
+            run_signature = Signature(METHOD, tuple(tensor for _, tensor in prompt), signature.outputs)
             limits = {**limits, **({language.tokens: language.vocabulary} if language.vocabulary else {})}
         session, words = run_once(
-            here, "ONNX Runtime", path, called, limits, lambda left: read_session_graph(left / GRAPH)
+            here,
+            "ONNX Runtime",
+            path,
+            run_signature,
+            limits,
+            lambda run_directory: read_session_graph(run_directory / GRAPH),
         )
         ran = f"one unmeasured inference ran to get tensor shapes, with {words}"
-        operators = [_planned(one, cpu) for one in node_facts(given, session) if one.node.written]
+        operators = [_plan_operator(node, cpu) for node in node_facts(model_graph, session) if node.node.written]
         loop_runs = _loop_runs(session.nodes)
     else:
         loop_runs = None
         ran = "nothing ran: install onnxruntime for work and shapes"
-        operators = [PlannedOperator(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
+        operators = [
+            PlannedOperator(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in model_graph.nodes
+        ]
     preflight = method_preflight(
         METHOD,
-        [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
-        [Tensor(list(one.sizes), one.dtype.name) for one in signature.outputs],
+        [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in signature.inputs],
+        [Tensor(list(output.sizes), output.dtype.name) for output in signature.outputs],
         operators,
         cpu,
-        branches=any(node.graphs for node in given.nodes),
+        branches=any(node.graphs for node in model_graph.nodes),
         loop_runs=loop_runs,
         partition=Partition(0, 0, len(operators), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
@@ -150,65 +161,65 @@ def onnx_preflight(path: Path, *, installed: bool, cpu: Cpu | None) -> Preflight
 
 
 def _loop_runs(nodes: Sequence[SessionNode]) -> int | None:
-    """Return how often the graph of a loop ran, of several loops the most; None without a loop."""
+    """Return how often the graph of a loop ran, of several loops the largest number; None without a loop."""
     loops = [node for node in every_node(nodes) if node.op in _LOOPS]
     inner = (inner_node.runs for node in loops for graph in node.graphs.values() for inner_node in graph)
     return max(inner, default=0) if loops else None
 
 
-def _planned(one: NodeFacts, cpu: Cpu | None) -> PlannedOperator:
-    facts, main = one.facts, one.main
-    op = main.op if main is not None else one.node.op
-    known = facts.operator_class or classify(f"{one.node.op}: ")
+def _plan_operator(node: NodeFacts, cpu: Cpu | None) -> PlannedOperator:
+    facts, main = node.facts, node.main
+    op = main.op if main is not None else node.node.op
+    known = facts.operator_class or classify(f"{node.node.op}: ")
     return PlannedOperator(
-        name=one.node.op,
-        calls=max(one.node.runs, 1),
+        name=node.node.op,
+        calls=max(node.node.runs, 1),
         category=known.category,
         cost=facts.cost,
         bits=_BITS.get(facts.dtype or ""),
-        eligibility=_eligibility(one, op) if facts.cost is None or facts.cost.macs else None,
+        eligibility=_sme_eligibility(node, op) if facts.cost is None or facts.cost.macs else None,
         added=facts.change is not None and known.category is Category.DATA_MOVEMENT,
-        kernels=_choose_kernels(one, op, cpu) if cpu else None,
-        converts=one.node.op in _CONVERTS,
+        kernels=_choose_kernels(node, op, cpu) if cpu else None,
+        converts=node.node.op in _CONVERTS,
     )
 
 
-def _choose_kernels(one: NodeFacts, op: str, cpu: Cpu) -> KernelChoice | None:
-    """Return the kernels that MLAS gives a processor for a node; None for other nodes, and where no rule tells."""
+def _choose_kernels(node: NodeFacts, op: str, cpu: Cpu) -> KernelChoice | None:
+    """Return the kernels that MLAS gives a processor for a node; None for other nodes and where no rule is known."""
     is_convolution = op in _CONVOLUTIONS or op == "QLinearConv"
-    data, weights = _FACTORS.get(one.node.op, (0, 1))
-    inputs = one.node.read
+    data, weights = _FACTORS.get(node.node.op, (0, 1))
+    inputs = node.node.read
     if not (is_convolution or op in _PRODUCTS or op in _INTEGERS) or len(inputs) <= weights:
         return None
-    is_grouped = one.main is not None and one.main.attributes.get("group", 1) != 1
+    is_grouped = node.main is not None and node.main.attributes.get("group", 1) != 1
     if is_grouped and inputs[data].dtype != "float":
         return None
     return mlas_kernels((inputs[data].dtype, inputs[weights].dtype), cpu, convolution=is_convolution)
 
 
-def _eligibility(one: NodeFacts, op: str) -> Eligibility | None:
-    """Whether MLAS gives a product to a kernel of SME; None for what is no product."""
-    types = one.facts.dtype or "unknown"
-    if one.node.op == _DYNAMIC:
+def _sme_eligibility(node: NodeFacts, op: str) -> Eligibility | None:
+    """Return whether MLAS runs a product with an SME kernel, with the reason; None if the node is no product."""
+    types = node.facts.dtype or "unknown"
+    if node.node.op == _DYNAMIC:
         reason = "needs SME2 and constant, symmetric weights"
         return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, types, reason, "qgemm_kleidiai.cpp", tried=False)
     if op in _INTEGERS:
         form = Form.CONVOLUTION if "Conv" in op else Form.PRODUCT
         reason = "MLAS multiplies integers with NEON kernels"
         return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, reason, "qgemm.cpp, MlasGemmBatch", tried=False)
-    if op in _CONVOLUTIONS and one.main is not None:
-        return _convolution(one, one.main, types)
+    if op in _CONVOLUTIONS and node.main is not None:
+        return _convolution_eligibility(node, node.main, types)
     if op in _PRODUCTS and types == "float":
         reason = "MLAS runs fp32 matrix products with KleidiAI"
         return Eligibility(SmeSupport.ELIGIBLE, Form.PRODUCT, types, reason, _GEMM, tried=False)
-    if one.facts.cost is None or not one.facts.cost.macs:
+    if node.facts.cost is None or not node.facts.cost.macs:
         return None
     return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, f"{op}, {types}", "no known rule", None, tried=False)
 
 
-def _convolution(one: NodeFacts, node: OnnxNode, types: str) -> Eligibility:
+def _convolution_eligibility(node_facts: NodeFacts, node: OnnxNode, types: str) -> Eligibility:
     form = Form.CONVOLUTION if node.attributes.get("group", 1) == 1 else Form.DEPTHWISE
-    shape, taps = one.facts.shape or (), one.filter[2:]
+    shape, taps = node_facts.facts.shape or (), node_facts.filter[2:]
     if form is Form.DEPTHWISE or types != "float":
         reason = "grouped" if form is Form.DEPTHWISE else f"in {types}"
         text = f"MLAS runs fp32 convolutions without groups with KleidiAI; this one is {reason}"

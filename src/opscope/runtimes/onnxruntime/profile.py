@@ -1,10 +1,10 @@
-"""Profiles of ONNX Runtime: the JSON that ``SessionOptions.enable_profiling`` writes, a list of Chrome trace events.
+"""Read ONNX Runtime's profiles: the JSON that ``SessionOptions.enable_profiling`` writes, a list of trace events.
 
-Facts, measured with 1.10, 1.12, 1.15 and 1.31 on x86-64: a row is written when its event ends, so that an event stands
-behind those that it encloses; starts and durations are truncated to whole microseconds; ``model_run`` encloses
-``SequentialExecutor::Execute``, which encloses the nodes; a node with control flow encloses the executor of its body,
-once for each iteration. Rows of fences (until 1.15) take no time. The parallel executor runs nodes in other threads
-than the one that waits for them.
+Facts, measured with 1.10, 1.12, 1.15 and 1.31 on x86-64: a row is written when its event ends, so an event
+stands after those that it encloses; starts and durations are truncated to whole microseconds; ``model_run``
+encloses ``SequentialExecutor::Execute``, which encloses the nodes; a node with control flow encloses the
+executor of its body, once for each iteration. Rows of fences (until 1.15) take no time. The parallel executor
+runs nodes in other threads than the one that waits for them.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"cat"\s*:\s*"(?:Session|Node
 RUN, _EXECUTOR, _NODE = "model_run", "Executor::Execute", "_kernel_time"
 _CPU = "CPUExecutionProvider"
 _ASYNCHRONOUS = {f"{name}ExecutionProvider" for name in ("CUDA", "Dml", "ROCM", "MIGraphX", "Js", "WebGpu", "CANN")}
-"""Providers whose nodes end when their work was given to the device."""
+"""Providers whose nodes end as soon as their work is given to the device."""
 _DEVICE, _WAITS = "device", "MemcpyToHost"
 _SEARCHED = 1 << 22
 _ROW = re.compile(rb'^\s*\[?\s*\{\s*"cat"\s*:\s*"(?:Session|Node)"', re.MULTILINE)
 _MICROSECOND = 1_000
 _LARGEST = 1 << 50
 _ADDS_UP = 0.8
-"""Part of a run below which its nodes do not account for it."""
+"""Share of a run below which its nodes do not account for it."""
 _HINT = "rewrite it with SessionOptions.enable_profiling, and end it with InferenceSession.end_profiling()"
 
 
 class ProfileArguments(msgspec.Struct, frozen=True):
-    """What a row tells of a node; each tensor is its type of elements with its sizes."""
+    """Arguments of a node's row; a tensor is its element type with its sizes."""
 
     op_name: str = ""
     provider: str = ""
@@ -69,27 +69,27 @@ class ProfileRow(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """When it ended."""
+        """Time in microseconds at which the event ended."""
         return self.ts + self.dur
 
     @property
     def node(self) -> str | None:
-        """Name of the node that it is of; None for other rows."""
+        """Name of the node that the row belongs to; None for other rows."""
         return self.name.removesuffix(_NODE) if self.cat == "Node" and self.name.endswith(_NODE) else None
 
     @property
     def on_device(self) -> bool:
-        """Return whether the row is a kernel that a device ran next to the thread of the run."""
+        """Return whether the row is a kernel that a device ran beside the thread of the run."""
         return self.cat == "Kernel"
 
     @property
     def executor(self) -> bool:
-        """Whether it encloses the nodes of a graph."""
+        """Return whether the event encloses the nodes of a graph."""
         return self.cat == "Session" and self.name.endswith(_EXECUTOR)
 
     @property
     def scope(self) -> Scope | None:
-        """What it stands for; None for what has no place in the tree."""
+        """Scope of the event; None if the table has no scope for it."""
         if self.cat == "Node":
             taken = Scope.KERNEL if self.args.provider in {_CPU, ""} else Scope.DELEGATE_OP
             return taken if self.node is not None else None
@@ -113,7 +113,7 @@ _MAY_ENCLOSE = {
 
 
 class _Event(NamedTuple):
-    """A row in its place."""
+    """A row with its scope and its position in the file."""
 
     row: ProfileRow  # of the file
     scope: Scope  # what it stands for
@@ -121,7 +121,7 @@ class _Event(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """Events of the table, each behind the one that encloses it."""
+    """Events of the table, each after the one that encloses it."""
 
     events: list[_Event]  # roots and what they enclose
     parent: list[int]  # place of the enclosing event, -1 for roots
@@ -135,17 +135,20 @@ class OnnxRuntimeProfileReader:
     takes_views: ClassVar[bool] = True
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts with a row of a session."""
+        """Return whether a file starts with a row of a session."""
         return bool(_HEAD.match(head))
 
     def finds(self, data: bytes | memoryview) -> bool:
-        """Return whether a text has rows of a session behind other lines, as a log of both streams does."""
+        """Return whether a text has rows of a session after other lines, as a log of both streams does."""
         return _ROW.search(bytes(data[:_SEARCHED])) is not None
 
     def read(self, data: bytes | memoryview, path: Path) -> EventTable:
-        """The runs with their nodes, and loading."""
-        rows, unreadable = _rows(data, path)
-        tree = _with_device_kernels(_tree(rows), [row for row in rows if row.on_device])
+        """Read the runs with their nodes, and the loading of the model.
+
+        Raises TraceFormatError if the rows cannot be read or do not nest, EmptyTraceError if there is no run.
+        """
+        rows, unreadable = _read_rows(data, path)
+        tree = _with_device_kernels(_build_tree(rows), [row for row in rows if row.on_device])
         if not any(event.scope is Scope.EXECUTE for event in tree.events):
             hint = "run the session before end_profiling(); a crashed process leaves an incomplete profile"
             raise EmptyTraceError(
@@ -153,26 +156,26 @@ class OnnxRuntimeProfileReader:
             )
         try:
             has_lost_rows = unreadable is not None and unreadable.rows > 0
-            columns = _columns(tree, [None] * len(tree.events) if has_lost_rows else _methods(tree))
-            return EventTable.build(columns, Clock.NS, _warnings(rows, tree, unreadable))
+            columns = _build_columns(tree, [None] * len(tree.events) if has_lost_rows else _session_names(tree))
+            return EventTable.build(columns, Clock.NS, _find_problems(rows, tree, unreadable))
         except InvariantError as error:
             raise TraceFormatError(f"its rows do not nest: {error.problem}", where=path, hint=_HINT) from error
 
 
 class _Unreadable(NamedTuple):
-    """What a file holds besides rows that can be read."""
+    """The unreadable parts of a file."""
 
     rows: int = 0  # rows that are lost among others
     is_cut: bool = False  # whether the file ends within a row or without its last bracket
 
 
-def _rows(data: bytes | memoryview, path: Path) -> tuple[list[ProfileRow], _Unreadable | None]:
-    """Return all rows, and what is lost in a file that is no JSON as a whole and is read line by line; else None."""
+def _read_rows(data: bytes | memoryview, path: Path) -> tuple[list[ProfileRow], _Unreadable | None]:
+    """Return all rows; and what was lost, if the file is no valid JSON and was read line by line, else None."""
     unreadable: _Unreadable | None
     try:
         rows, unreadable = _decode_rows(data), None
     except _DAMAGE:
-        rows, unreadable = _lines(bytes(data))
+        rows, unreadable = _read_lines(bytes(data))
     if not rows:
         raise TraceFormatError("not an ONNX Runtime profile: no readable row", where=path, hint=_HINT)
     for number, row in enumerate(rows):
@@ -184,7 +187,7 @@ def _rows(data: bytes | memoryview, path: Path) -> tuple[list[ProfileRow], _Unre
 
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _PART = 1 << 23
-"""Bytes that are decoded at once: each row takes as much memory as it has bytes until what repeats is kept once."""
+"""Number of bytes that are decoded at once: rows take much memory until their repeated texts are shared."""
 
 
 def _decode_rows(data: bytes | memoryview) -> list[ProfileRow]:
@@ -240,11 +243,11 @@ class _KnownValues:
 
 
 _TRAILING_COMMA = re.compile(rb",\s*(?=[\]}])")
-"""Some releases write a comma behind the last shape of a list, which JSON does not allow."""
+"""A comma that some releases write after the last shape of a list, which JSON does not allow."""
 
 
-def _lines(data: bytes) -> tuple[list[ProfileRow], _Unreadable]:
-    """Read every line that begins like a row; lines of a log around them are passed over."""
+def _read_lines(data: bytes) -> tuple[list[ProfileRow], _Unreadable]:
+    """Read every line that begins like a row; lines of a log around them are skipped."""
     rows: list[ProfileRow] = []
     unreadable, ends_unreadable, is_cut = 0, False, not data.rstrip().endswith(b"]")
     for line in data.splitlines():
@@ -261,34 +264,34 @@ def _lines(data: bytes) -> tuple[list[ProfileRow], _Unreadable]:
 
 
 def _read_row(text: bytes) -> ProfileRow | None:
-    """Return the row that a line holds; None for one that cannot be read."""
+    """Return the row in a line; None if it cannot be read."""
     try:
         return from_json(text, ProfileRow)
     except _DAMAGE:
         return None
 
 
-def _tree(rows: Sequence[ProfileRow]) -> _Tree:
-    """The rows as a tree, roots in order of their starts. Threads are nested each by itself."""
+def _build_tree(rows: Sequence[ProfileRow]) -> _Tree:
+    """Nest the rows of each thread into trees, and order the roots by their starts."""
     threads = grouped(rows, lambda row: (row.pid, row.tid))
     trees = [_thread_tree(profile_rows) for profile_rows in threads.values()]
     roots = sorted(
-        (tree.events[place].row.ts, thread, place)
+        (tree.events[position].row.ts, thread, position)
         for thread, tree in enumerate(trees)
-        for place, parent in enumerate(tree.parent)
+        for position, parent in enumerate(tree.parent)
         if parent < 0
     )
     joined = _Tree([], [], [event for tree in trees for event in tree.lost])
     for _, thread, first in roots:
-        _append(joined, trees[thread], first)
+        _append_root(joined, trees[thread], first)
     return joined
 
 
 def _with_device_kernels(tree: _Tree, kernels: Sequence[ProfileRow]) -> _Tree:
     """Put the kernels of a device below the runs in which they started: they are what such a run waits for.
 
-    Kernels that do not fit into their run together with what the CPU did lie in the node that waits for them; where no
-    node does, since several streams ran at once, they stay out.
+    Kernels that do not fit into their run together with the CPU's work are put into the node that waits for them.
+    If no node does, since several streams ran at once, they are left out.
     """
     runs = [number for number, event in enumerate(tree.events) if event.scope is Scope.EXECUTE]
     if not kernels or not runs:
@@ -304,7 +307,7 @@ def _with_device_kernels(tree: _Tree, kernels: Sequence[ProfileRow]) -> _Tree:
         if parent >= 0:
             continue
         root = len(joined.events)
-        _append(joined, tree, number)
+        _append_root(joined, tree, number)
         run_kernels = started.get(number, [])
         spent = sum(row.dur for row in run_kernels)
         waiting = root if spent + on_cpu[number] <= tree.events[number].row.dur else _waiting_node(joined, root, spent)
@@ -318,7 +321,7 @@ def _with_device_kernels(tree: _Tree, kernels: Sequence[ProfileRow]) -> _Tree:
 
 
 def _waiting_node(tree: _Tree, root: int, duration: int) -> int | None:
-    """Return the place of a node of the last run that copies from the device and waits for at least this long."""
+    """Return the position of a node of the last run that copies from the device and waits at least this long."""
     nodes = [
         number
         for number in range(root, len(tree.events))
@@ -327,23 +330,23 @@ def _waiting_node(tree: _Tree, root: int, duration: int) -> int | None:
     return max(nodes, key=lambda number: tree.events[number].row.dur, default=None)
 
 
-def _append(joined: _Tree, tree: _Tree, first: int) -> None:
-    """Add a root and what follows it until the next one."""
+def _append_root(joined: _Tree, tree: _Tree, first: int) -> None:
+    """Append a root and the events below it to another tree."""
     offset = len(joined.events) - first
-    for place in range(first, len(tree.events)):
-        parent = tree.parent[place]
-        if place > first and parent < 0:
+    for position in range(first, len(tree.events)):
+        parent = tree.parent[position]
+        if position > first and parent < 0:
             return
-        joined.events.append(tree.events[place])
+        joined.events.append(tree.events[position])
         joined.parent.append(-1 if parent < 0 else parent + offset)
 
 
 def _thread_tree(rows: Sequence[ProfileRow]) -> _Tree:
-    """The tree of one thread: of each event the innermost one that it lies in, and that may enclose it."""
-    events = sorted(_events(rows), key=lambda event: (event.row.ts, -event.row.dur, -event.written))
+    """Nest the events of one thread: each into the innermost event that contains it and may enclose it."""
+    events = sorted(_scoped_events(rows), key=lambda event: (event.row.ts, -event.row.dur, -event.written))
     tree, stack = _Tree([], [], []), list[int]()
     for event in events:
-        while stack and not _encloses(tree.events[stack[-1]], event):
+        while stack and not _can_enclose(tree.events[stack[-1]], event):
             stack.pop()
         root = event.scope in {Scope.EXECUTE, Scope.LOAD, Scope.INIT}
         if not root and not stack:
@@ -356,8 +359,8 @@ def _thread_tree(rows: Sequence[ProfileRow]) -> _Tree:
     return tree
 
 
-def _events(rows: Sequence[ProfileRow]) -> Iterator[_Event]:
-    """The rows that have a place in the tree, numbered in the order in which they ended."""
+def _scoped_events(rows: Sequence[ProfileRow]) -> Iterator[_Event]:
+    """Yield the rows that have a scope, numbered in the order in which their events ended."""
     ends = [row.end for row in rows]
     in_order = all(after >= before - 1 for before, after in pairwise(ends))
     ordered = rows if in_order else sorted(rows, key=lambda row: (row.end, row.dur))
@@ -366,8 +369,8 @@ def _events(rows: Sequence[ProfileRow]) -> Iterator[_Event]:
             yield _Event(row, row.scope, number)
 
 
-def _encloses(outer: _Event, inner: _Event) -> bool:
-    """Whether an event lies in another one; truncated ends may be a microsecond too early."""
+def _can_enclose(outer: _Event, inner: _Event) -> bool:
+    """Return whether an event lies in another one; truncated ends may be a microsecond too early."""
     return (
         inner.scope in _MAY_ENCLOSE.get(outer.scope, frozenset())
         and inner.written < outer.written
@@ -376,28 +379,28 @@ def _encloses(outer: _Event, inner: _Event) -> bool:
     )
 
 
-def _columns(tree: _Tree, method: Sequence[str | None]) -> dict[str, Values]:
+def _build_columns(tree: _Tree, method: Sequence[str | None]) -> dict[str, Values]:
     """Return the columns of a table of the events, each with the method of its run."""
     count, scopes = len(tree.events), [event.scope for event in tree.events]
-    instruction = np.array(_instructions(tree, method), np.int64)
+    instruction = np.array(_number_nodes(tree, method), np.int64)
     return {
         "run": np.cumsum([parent < 0 for parent in tree.parent]) - 1,
         "scope": coded_from([scope.value for scope in scopes]),
-        "name": coded_from([_name(event) for event in tree.events]),
+        "name": coded_from([_event_name(event) for event in tree.events]),
         "block": coded_from(_input_shapes(tree)),
         "backend": coded_from([event.row.args.provider or None for event in tree.events]),
         "method": coded_from(method),
         "chain": np.where(instruction < 0, -1, 0),
         "instruction": instruction,
-        "start": np.array(_starts(tree), np.int64) * _MICROSECOND,
+        "start": np.array(_nested_starts(tree), np.int64) * _MICROSECOND,
         "duration": np.array([event.row.dur for event in tree.events], np.int64) * _MICROSECOND,
         "resolution": np.full(count, _MICROSECOND, np.int64),
         "parent": np.array(tree.parent, np.int64),
     }
 
 
-def _name(event: _Event) -> str:
-    """The type of a node, then its name: ``Conv: /stem/Conv``."""
+def _event_name(event: _Event) -> str:
+    """Return the type of a node and its name, ``Conv: /stem/Conv``; the row's name for other events."""
     if event.scope not in {Scope.KERNEL, Scope.DELEGATE_OP}:
         return event.row.name
     if event.row.on_device:
@@ -408,8 +411,8 @@ def _name(event: _Event) -> str:
     return f"{event.row.args.op_name or 'unknown'}: {node}"
 
 
-def _starts(tree: _Tree) -> list[int]:
-    """Starts in microseconds, moved into the enclosing event where truncation moved them out of it."""
+def _nested_starts(tree: _Tree) -> list[int]:
+    """Return starts in microseconds, moved into the enclosing event where truncation moved them out of it."""
     starts: list[int] = []
     for event, parent in zip(tree.events, tree.parent, strict=True):
         start = event.row.ts
@@ -421,9 +424,9 @@ def _starts(tree: _Tree) -> list[int]:
 
 
 def _input_shapes(tree: _Tree) -> list[str | None]:
-    """Return for each event the shapes of the inputs of its run, where the runs of a session had different ones.
+    """Return for each event the input shapes of its run, if the runs of a session had different ones.
 
-    They are those of the first node that not all runs gave the same shapes.
+    The shapes are those of the first node whose shapes differ between runs.
     """
     nodes: dict[int, list[str]] = {}
     runs: list[int] = []
@@ -431,7 +434,9 @@ def _input_shapes(tree: _Tree) -> list[str | None]:
         runs.append(number if parent < 0 else runs[parent])
         if event.row.node is not None:
             shapes = [
-                f"{'x'.join(map(str, sizes))}" for told in event.row.args.input_type_shape for sizes in told.values()
+                f"{'x'.join(map(str, sizes))}"
+                for typed_shape in event.row.args.input_type_shape
+                for sizes in typed_shape.values()
             ]
             nodes.setdefault(runs[-1], []).append(" and ".join(shapes))
     if len({len(shapes) for shapes in nodes.values()}) != 1:
@@ -441,65 +446,68 @@ def _input_shapes(tree: _Tree) -> list[str | None]:
     return [labels.get(run) for run in runs]
 
 
-def _methods(tree: _Tree) -> list[str | None]:
-    """A name for each session where runs of several are in the file: a session always runs the same nodes."""
+def _session_names(tree: _Tree) -> list[str | None]:
+    """Return the name of each event's session; None if the file has runs of only one.
+
+    Sessions are told apart by their nodes: a session always runs the same ones.
+    """
     depth_first = _run_nodes(tree)
     numbers = {nodes: number for number, nodes in enumerate(dict.fromkeys(depth_first.values()), 1)}
     if len(numbers) < 2:  # noqa: PLR2004 - one session needs no name
         return [None] * len(tree.events)
     methods: list[str | None] = []
-    for place, parent in enumerate(tree.parent):
-        own = f"session {numbers[depth_first[place]]}" if place in depth_first else None
-        methods.append(own if parent < 0 else methods[parent])
+    for position, parent in enumerate(tree.parent):
+        session = f"session {numbers[depth_first[position]]}" if position in depth_first else None
+        methods.append(session if parent < 0 else methods[parent])
     return methods
 
 
 def _run_nodes(tree: _Tree) -> dict[int, tuple[str, ...]]:
-    """Names of the nodes of each run, without those of control flow, by the place of the run."""
-    found: dict[int, list[str]] = {}
-    for place, (event, parent) in enumerate(zip(tree.events, tree.parent, strict=True)):
+    """Return the names of the nodes of each run, by position of the run; nodes inside control flow are left out."""
+    node_names: dict[int, list[str]] = {}
+    for position, (event, parent) in enumerate(zip(tree.events, tree.parent, strict=True)):
         if event.scope is Scope.EXECUTE:
-            found[place] = []
-        elif parent >= 0 and tree.parent[parent] in found:
-            found[tree.parent[parent]].append(_name(event))
-    return {place: tuple(names) for place, names in found.items()}
+            node_names[position] = []
+        elif parent >= 0 and tree.parent[parent] in node_names:
+            node_names[tree.parent[parent]].append(_event_name(event))
+    return {position: tuple(names) for position, names in node_names.items()}
 
 
-def _instructions(tree: _Tree, method: Sequence[str | None]) -> list[int]:
-    """A number for each node of each graph, in the order of first appearance; executors have that of their node."""
+def _number_nodes(tree: _Tree, method: Sequence[str | None]) -> list[int]:
+    """Number each node of each graph, in the order of first appearance; executors have the number of their node."""
     numbers: dict[tuple[object, ...], int] = {}
     seen, counts = Counter[object](), Counter[str | None]()
     paths: list[tuple[object, ...]] = []
-    for place, (event, parent) in enumerate(zip(tree.events, tree.parent, strict=True)):
+    for position, (event, parent) in enumerate(zip(tree.events, tree.parent, strict=True)):
         if parent < 0:
             paths.append(())
         elif event.scope is Scope.OPERATOR_CALL:
             paths.append(paths[parent])
         else:
             # Nodes without a name have the same one; how many came before tells them apart.
-            again = parent, _name(event)
-            path = (*paths[parent], (method[place], _name(event), seen[again]))
+            again = parent, _event_name(event)
+            path = (*paths[parent], (method[position], _event_name(event), seen[again]))
             seen[again] += 1
             paths.append(path)
             if path not in numbers:
-                numbers[path] = counts[method[place]]
-                counts[method[place]] += 1
+                numbers[path] = counts[method[position]]
+                counts[method[position]] += 1
     return [numbers.get(path, -1) for path in paths]
 
 
-def _warnings(rows: Sequence[ProfileRow], tree: _Tree, unreadable: _Unreadable | None) -> list[TraceWarning]:
+def _find_problems(rows: Sequence[ProfileRow], tree: _Tree, unreadable: _Unreadable | None) -> list[TraceWarning]:
     truncated = "start times and durations are truncated to whole microseconds"
     return [
-        *_cut_off(unreadable),
+        *_warn_of_truncation(unreadable),
         TraceWarning("quantised_durations", truncated, "use means over many inferences, not single short operators"),
-        *_lost_nodes(tree),
-        *_other_rows(rows, tree),
-        *_overlapping(tree),
-        *_shortfall(tree),
+        *_warn_of_lost_nodes(tree),
+        *_warn_of_other_rows(rows, tree),
+        *_warn_of_concurrent_runs(tree),
+        *_warn_of_unaccounted_time(tree),
     ]
 
 
-def _cut_off(unreadable: _Unreadable | None) -> list[TraceWarning]:
+def _warn_of_truncation(unreadable: _Unreadable | None) -> list[TraceWarning]:
     warnings = []
     if unreadable and unreadable.rows:
         message = f"{counted_text(unreadable.rows, 'row', ',')} of the file cannot be read: the split would lack them"
@@ -510,7 +518,7 @@ def _cut_off(unreadable: _Unreadable | None) -> list[TraceWarning]:
     return warnings
 
 
-def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
+def _warn_of_lost_nodes(tree: _Tree) -> list[TraceWarning]:
     lost = [event for event in tree.lost if event.scope is not Scope.OPERATOR_CALL]
     if not lost:
         return []
@@ -526,7 +534,7 @@ def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
     return [TraceWarning("unfinished_inference", message, "the run did not end; they are not counted")]
 
 
-def _other_rows(rows: Sequence[ProfileRow], tree: _Tree) -> list[TraceWarning]:
+def _warn_of_other_rows(rows: Sequence[ProfileRow], tree: _Tree) -> list[TraceWarning]:
     placed = Counter(event.row.cat for event in tree.events)
     counts = Counter(row.cat for row in rows if row.cat not in {"Session", "Node"}) - placed
     if not counts:
@@ -536,7 +544,7 @@ def _other_rows(rows: Sequence[ProfileRow], tree: _Tree) -> list[TraceWarning]:
     return [TraceWarning("device_rows", f"accelerator rows are excluded: {listed}", hint)]
 
 
-def _overlapping(tree: _Tree) -> list[TraceWarning]:
+def _warn_of_concurrent_runs(tree: _Tree) -> list[TraceWarning]:
     runs = sorted((event.row.ts, event.row.end) for event in tree.events if event.scope is Scope.EXECUTE)
     beside = sum(start < end for (_, end), (start, _) in pairwise(runs))
     if not beside:
@@ -545,16 +553,16 @@ def _overlapping(tree: _Tree) -> list[TraceWarning]:
     return [TraceWarning("concurrent_runs", message, "call the session from one thread to measure its latency")]
 
 
-def _shortfall(tree: _Tree) -> list[TraceWarning]:
-    """Runs that are not accounted for by their nodes, nor by the kernels of a device."""
+def _warn_of_unaccounted_time(tree: _Tree) -> list[TraceWarning]:
+    """Warn if nodes and device kernels account for too little of the runs."""
     if any(event.row.on_device for event in tree.events):
         return []
-    spent = dict.fromkeys((place for place, event in enumerate(tree.events) if event.scope is Scope.EXECUTE), 0)
+    spent = dict.fromkeys((position for position, event in enumerate(tree.events) if event.scope is Scope.EXECUTE), 0)
     for event, parent in zip(tree.events, tree.parent, strict=True):
         outer = tree.parent[parent] if parent >= 0 else -1
         if outer in spent and event.scope is not Scope.OPERATOR_CALL:
             spent[outer] += event.row.dur
-    shares = [time / tree.events[place].row.dur for place, time in spent.items() if tree.events[place].row.dur]
+    shares = [time / tree.events[position].row.dur for position, time in spent.items() if tree.events[position].row.dur]
     share = statistics.median(shares) if shares else 1.0
     if share >= _ADDS_UP or not any(spent.values()):
         return []

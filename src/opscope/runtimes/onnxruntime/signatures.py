@@ -1,4 +1,4 @@
-"""What a caller of an .onnx has to know: its inputs and outputs, and whether they can be given."""
+"""The inputs and outputs of an .onnx, and whether a caller can give them."""
 
 from __future__ import annotations
 
@@ -22,31 +22,38 @@ _NOT_GIVEN = frozenset({"string", "complex64", "complex128"})
 
 
 def read_signature(path: Path) -> Signature:
-    """The function of an .onnx."""
+    """Read the signature of an .onnx."""
     return signature_of(read_onnx(path), path)
 
 
 def signature_of(model: OnnxModel, path: Path) -> Signature:
-    """The function of a model."""
-    for one in model.graph.inputs:
-        if one.dtype is None or one.dtype.name in _NOT_GIVEN or one.dtype.bits is None:
-            kind = one.dtype.name if one.dtype else "no tensor"
-            raise UsageError(f"its input {one.name!r} is {kind}, but opscope provides only numeric tensors", where=path)
-    return Signature(METHOD, tuple(map(_planned, model.graph.inputs)), tuple(map(_planned, model.graph.outputs)))
+    """Return the signature of a model. Raises UsageError if an input is no numeric tensor."""
+    for value in model.graph.inputs:
+        if value.dtype is None or value.dtype.name in _NOT_GIVEN or value.dtype.bits is None:
+            kind = value.dtype.name if value.dtype else "no tensor"
+            raise UsageError(
+                f"its input {value.name!r} is {kind}, but opscope provides only numeric tensors", where=path
+            )
+    return Signature(
+        METHOD, tuple(map(_plan_tensor, model.graph.inputs)), tuple(map(_plan_tensor, model.graph.outputs))
+    )
 
 
 def check_runnable(path: Path) -> None:
-    """Refuse a model that no session can be made of, as far as its file shows it."""
+    """Raise UsageError for a model that no session can be made of, as far as its file shows it."""
     model = read_onnx(path)
     signature_of(model, path)
     external_paths(model, path)
 
 
 def index_limits(path: Path) -> dict[str, int]:
-    """Rows of the smallest stored table that an input is an index into, as it is or in another type or shape."""
+    """Return the number of rows of the smallest stored table that each input indexes, by input name.
+
+    The input may be converted to another type or shape before it is used as an index.
+    """
     graph = read_onnx(path).graph
-    tables = {one.name: one.shape[0] for one in graph.all_weights() if one.shape}
-    indices = {one.name: one.name for one in graph.inputs}
+    tables = {weight.name: weight.shape[0] for weight in graph.all_weights() if weight.shape}
+    indices = {value.name: value.name for value in graph.inputs}
     limits: dict[str, int] = {}
     for node in graph.nodes:
         if node.op in _SAME_VALUES and node.inputs[:1] and node.inputs[0] in indices:
@@ -58,7 +65,7 @@ def index_limits(path: Path) -> dict[str, int]:
     return limits
 
 
-def _planned(value: OnnxValue) -> PlannedTensor:
+def _plan_tensor(value: OnnxValue) -> PlannedTensor:
     sizes = value.sizes or ()
     return PlannedTensor(
         dtype=value.dtype or NumberType("unknown", None),

@@ -1,4 +1,4 @@
-"""ONNX Runtime on this machine, as the wheel has it, and without Python in the process: its runner, on any host."""
+"""Targets of ONNX Runtime: the wheel from Python on this machine, and its native runner on any host."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ MODULES = PackageModules(
     frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
 )
 TRACE = "trace.onnxruntime.json"
-"""The profile of a session, as ONNX Runtime writes it."""
+"""Name of the file with a session's profile, as ONNX Runtime writes it."""
 
 
 def onnxruntime_here(python: Python = HERE) -> PackageTarget:
-    """The installed ONNX Runtime."""
+    """Return the target of the installed ONNX Runtime on this machine."""
     library = installed_onnxruntime(python)
     return PackageTarget(MODULES, TRACE, lambda: library.library, lambda: {PACKAGE: library.version}, python=python)
 
@@ -62,7 +62,7 @@ _GIVEN_PROFILE = f"{_GIVEN}.json"
 
 
 class SessionAnswer(RunnerAnswer, frozen=True):
-    """What the runner writes: a measurement of a session, or an error."""
+    """Answer of the runner: a measurement of a session, or an error."""
 
     inputs: list[str] = msgspec.field(default_factory=list)  # names, in the order of the session
     outputs: list[RawTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
@@ -86,10 +86,10 @@ class NativeOnnxTarget(WheelTarget[SessionAnswer]):
     otherwise = "ONNX Runtime models run on Linux and Android devices"
 
     def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
-        program, choice = Path(job.program).resolve(), _choice(job)
+        program, choice = Path(job.program).resolve(), _session_settings(job)
         model = read_onnx(program)
         signature = signature_of(model, program)
-        inputs = _inputs(job, signature)
+        inputs = _input_tensors(job, signature)
         for number, array in enumerate(input_arrays(job.values, job.seed, inputs)):
             content = to_bytes(array, inputs[number].dtype, range(array.ndim))
             (work / f"{INPUT}-{number}.bin").write_bytes(content)
@@ -97,18 +97,18 @@ class NativeOnnxTarget(WheelTarget[SessionAnswer]):
         brought = {_PROFILE: profile, **{name: work / name for name in (_SAVED, _GIVEN, _GIVEN_PROFILE)}}
 
         def keep(answer: SessionAnswer) -> tuple[list[Array], list[Tensor]]:
-            if answer.inputs != [one.name for one in signature.inputs]:
+            if answer.inputs != [tensor.name for tensor in signature.inputs]:
                 raise RunError(f"the session's inputs differ from the model's: {', '.join(answer.inputs)}")
             if job.traced:
-                graph = self._graph(work, profile, model, choice, answer.profile_start_ns)
+                graph = self._read_graph(work, profile, model, choice, answer.profile_start_ns)
                 write_atomically(directory / GRAPH, msgspec.json.encode(graph))
             outputs = _read_outputs(answer, work)
             return outputs, array_tensors(outputs)
 
-        flags = {**self._flags(job, choice), "input_sizes": ",".join(map(_sizes, inputs))}
-        return PreparedRun(flags, {"model_path": _sent(program, model)}, len(inputs), inputs, brought, keep)
+        flags = {**self._session_flags(job, choice), "input_sizes": ",".join(map(_sizes_text, inputs))}
+        return PreparedRun(flags, {"model_path": _file_to_send(program, model)}, len(inputs), inputs, brought, keep)
 
-    def _flags(self, job: Job, choice: SessionChoice) -> Mapping[str, object]:
+    def _session_flags(self, job: Job, choice: SessionChoice) -> Mapping[str, object]:
         traced = {"trace_path": _PROFILE, "graph_path": _SAVED, "given_path": _GIVEN} if job.traced else {}
         return {
             "library": self._library_there(),
@@ -120,17 +120,23 @@ class NativeOnnxTarget(WheelTarget[SessionAnswer]):
             **traced,
         }
 
-    def _graph(self, work: Path, profile: Path, model: OnnxModel, choice: SessionChoice, started: int) -> SessionGraph:
-        """The graph that ran, from what the session wrote of it."""
+    def _read_graph(
+        self, work: Path, profile: Path, model: OnnxModel, choice: SessionChoice, started: int
+    ) -> SessionGraph:
+        """Return the graph that ran, from the files that the session wrote."""
         nodes = session_nodes(read_onnx(work / _SAVED).graph, profile, model.graph)
-        given = work / _GIVEN
-        plain = session_nodes(read_onnx(given).graph, work / _GIVEN_PROFILE, model.graph) if given.exists() else ()
+        unoptimised = work / _GIVEN
+        plain = (
+            session_nodes(read_onnx(unoptimised).graph, work / _GIVEN_PROFILE, model.graph)
+            if unoptimised.exists()
+            else ()
+        )
         version = self.program.versions[PACKAGE]
         return SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes, tensors_of(plain), started)
 
 
-def _choice(job: Job) -> SessionChoice:
-    """How the session is made; the library has the kernels of the CPU alone."""
+def _session_settings(job: Job) -> SessionChoice:
+    """Return the settings of a job's session. Raises UsageError for providers other than the CPU's."""
     choice = session_choice(job.variant.options)
     if choice.providers != (CPU,):
         problem = f"the native runner has {CPU} alone, not {', '.join(choice.providers)}"
@@ -138,19 +144,19 @@ def _choice(job: Job) -> SessionChoice:
     return choice
 
 
-def _inputs(job: Job, signature: Signature) -> list[Tensor]:
-    """As they are asked for, else as the model declares them."""
+def _input_tensors(job: Job, signature: Signature) -> list[Tensor]:
+    """Return the inputs as requested, else as the model declares them."""
     if job.inputs:
-        return [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
-    return [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
+        return [Tensor(list(planned.shape or ()), planned.dtype) for planned in job.inputs]
+    return [Tensor(list(declared.sizes), declared.dtype.name) for declared in signature.inputs]
 
 
-def _sizes(tensor: Tensor) -> str:
+def _sizes_text(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "-"
 
 
-def _sent(program: Path, model: OnnxModel) -> SentFile:
-    """A model, with the files that hold its weights."""
+def _file_to_send(program: Path, model: OnnxModel) -> SentFile:
+    """Return a model with the files of its weights, to be sent to a host."""
     weights = {place_beside(path, program): path for path in external_paths(model, program)}
     return SentFile("programs", _PROGRAM, program, weights)
 
@@ -159,8 +165,8 @@ def _read_outputs(answer: SessionAnswer, work: Path) -> list[Array]:
     return [
         from_bytes(
             (work / f"{OUTPUT}-{number}.bin").read_bytes(),
-            Tensor(one.sizes, element_type(one.type)),
-            range(len(one.sizes)),
+            Tensor(tensor.sizes, element_type(tensor.type)),
+            range(len(tensor.sizes)),
         )
-        for number, one in enumerate(answer.outputs)
+        for number, tensor in enumerate(answer.outputs)
     ]

@@ -1,1 +1,1 @@
-"""OpenVINO: its IR, and models of other runtimes, on its CPU plugin."""
+"""Support for OpenVINO: its IR, and models of other runtimes, on its CPU plugin."""

@@ -1,12 +1,13 @@
-"""Performance counters as OpenVINO's own tools report them: ``benchmark_app``'s files and log, and execution graphs.
+"""Read performance counters as OpenVINO's own tools report them: files and log of ``benchmark_app``, execution graphs.
 
-Each of them has, for every node, its type, its kernel, whether it ran, and its time: the average over all calls since
-the model was compiled, the first one included, in whole microseconds. A node that took less is told as not run, as is
-one that was joined to another.
+Each report has, for every node, its type, its kernel, whether it ran, and its time: the average over all calls
+since the model was compiled, including the first, in whole microseconds. A node that took less is reported as
+not run, as is one that was joined to another.
 
 Sources: ``openvino/tools/benchmark/utils/statistics_report.py`` and ``utils.py`` of OpenVINO 2026.4.1,
-``samples/cpp/benchmark_app/statistics_report.cpp``; the execution graph is ``CompiledModel.get_runtime_model()``
-serialised, with ``-exec_graph_path``. Files of OpenVINO 2026.4.1 were read.
+``samples/cpp/benchmark_app/statistics_report.cpp``; the execution graph is
+``CompiledModel.get_runtime_model()`` serialised, with ``-exec_graph_path``. Files of OpenVINO 2026.4.1 were
+read.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ _SEARCHED = 1 << 22
 _LONGEST_LINE = 1 << 12
 _MOST_NODES, _LONGEST_US = 1 << 20, 1 << 40
 _ROUNDING_US = 10
-"""How far a total may be from the sum of its nodes: sorted reports round it to hundredths of a millisecond."""
+"""Largest difference in microseconds between a total and the sum of its nodes, since sorted reports round the total."""
 _PROFILE = "profile the model with opscope, which keeps every inference"
 _DAMAGED = "it was truncated or edited: run benchmark_app again"
 
 
 class NodeCounter(NamedTuple):
-    """What is reported of a node."""
+    """Counter of a node."""
 
     name: str  # in the graph that ran; cut off behind 17 letters in a log
     type: str  # of operator
@@ -70,7 +71,7 @@ class NodeCounter(NamedTuple):
 
 
 class CounterReport(NamedTuple):
-    """What a file reports."""
+    """Content of a report."""
 
     nodes: list[NodeCounter]  # of the first infer request, in the order of the file
     total_us: int | None  # of all of them; None where the file has none, or ends before
@@ -95,7 +96,7 @@ class OpenVinoCountersReader:
         return _XML_MARK in start or (_LOG_MARK in text and _NODE_MARK in text) or text.startswith("layerName;exec")
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """The average inference.
+        """Read the average inference, as a table with one run.
 
         Raises:
             EmptyTraceError: no node has a time.
@@ -216,7 +217,7 @@ def _read_log(text: str) -> CounterReport:
 
 
 class _GraphLayers:
-    """The layers and edges of an execution graph, as expat comes to them."""
+    """The layers and edges of an execution graph, in the order in which expat reports them."""
 
     def __init__(self) -> None:
         self._layer: dict[str, str] = {}
@@ -224,7 +225,7 @@ class _GraphLayers:
         self.sources: dict[str, list[str]] = {}  # ids of the layers that each reads
 
     def start_element(self, tag: str, attributes: dict[str, str]) -> None:
-        """Note a layer, what its ``data`` say of its run, or an edge."""
+        """Store a layer, its run from its ``data``, or an edge."""
         if tag == "layer":
             self._layer = attributes
         elif tag == "edge":
@@ -265,7 +266,7 @@ def _refuse_document_type(*_: Any) -> None:  # noqa: ANN401 - the interface of e
 
 
 def _table_of(report: CounterReport) -> EventTable:
-    """Lay the nodes that took time one behind the other; what is outside of them is not reported."""
+    """Build a table with the nodes that took time, one after another; time outside of nodes is not reported."""
     nodes = [node for node in report.nodes if node.time_us]
     durations = [1_000 * node.time_us for node in nodes]
     starts = [sum(durations[:number]) for number in range(len(nodes))]

@@ -1,4 +1,4 @@
-"""The graph that ran, and the model as OpenVINO read it: without weights, as they are kept beside a trace."""
+"""The graph that ran, and the model as OpenVINO read it, without weights, as they are kept beside a trace."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GRAPH = "graph.openvino.json"
-"""Its file, beside the trace."""
+"""Name of the graph's file, beside the trace."""
 SCHEMA = "opscope.openvino-graph/1"
 _MOST_DIMENSIONS, _LONGEST = 64, 1 << 62
 
 
 class NodeTensor(msgspec.Struct, frozen=True):
-    """A tensor that a node makes."""
+    """Type and shape of a tensor that a node writes."""
 
     dtype: str  # of its elements, as OpenVINO writes it: `f32`, `i8`
     shape: tuple[int, ...] | None  # null where it was open when it was told
@@ -57,23 +57,23 @@ class OpenVinoGraph(msgspec.Struct, frozen=True):
 
 
 def read_graph(path: Path) -> OpenVinoGraph:
-    """The graph of a file."""
+    """Read a graph from a file. Raises TraceFormatError if it is none, or has another schema."""
     try:
         graph = from_json(bytes(mapped_file(path)), OpenVinoGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a graph of OpenVINO: {error}", where=path) from error
     if graph.schema != SCHEMA:
         raise TraceFormatError(f"has the schema {graph.schema!r}, not {SCHEMA!r}", where=path)
-    if any(not _possible(one) for one in _tensors(graph)):
+    if any(not _has_possible_sizes(tensor) for tensor in _every_tensor(graph)):
         raise TraceFormatError("a tensor has impossible sizes", where=path)
     return graph
 
 
-def _tensors(graph: OpenVinoGraph) -> Iterator[NodeTensor]:
-    for node in (*graph.given, *(one.node for one in graph.ran)):
+def _every_tensor(graph: OpenVinoGraph) -> Iterator[NodeTensor]:
+    for node in (*graph.given, *(run_node.node for run_node in graph.ran)):
         yield from node.outputs
 
 
-def _possible(tensor: NodeTensor) -> bool:
+def _has_possible_sizes(tensor: NodeTensor) -> bool:
     shape = tensor.shape or ()
     return len(shape) <= _MOST_DIMENSIONS and all(0 <= size < _LONGEST for size in shape)

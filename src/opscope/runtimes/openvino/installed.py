@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 PACKAGE = "openvino"
 NEWEST = "2026.4.1"
-"""The newest version that was tried: docs/reference/versions.md."""
+"""Newest version that was tested: docs/reference/versions.md."""
 _PLUGIN = "libs/libopenvino_intel_cpu_plugin.*"
 _ARM_PLUGIN = "libs/libopenvino_arm_cpu_plugin.*"
 _CORE = "libs/libopenvino.*"
 
 
 def installed_openvino(python: Python = HERE) -> InstalledLibrary:
-    """What is installed, with the plugin for the CPU; nothing of it is imported."""
+    """Find the installed package and its CPU plugin without importing it.
+
+    Raises MissingDependencyError if it is not installed or has no plugin for this CPU.
+    """
     package = find_package(python, PACKAGE, PACKAGE, "OpenVINO", PACKAGE)
     library = first_file(package, _PLUGIN, _ARM_PLUGIN)
     if library is None:
@@ -39,26 +42,26 @@ def installed_openvino(python: Python = HERE) -> InstalledLibrary:
 
 
 def asking_libraries(python: Python = HERE) -> list[Path]:
-    """The libraries that ask for the CPU's features: the plugin, and the core with its reference kernels."""
+    """Return the libraries that ask for the CPU's features: the plugin, and the core with its reference kernels."""
     plugin = installed_openvino(python).library
     core = first_file(plugin.parent.parent, _CORE)
     return [plugin] if core is None else [plugin, core]
 
 
 def imported_openvino() -> ModuleType:
-    """The package, without its telemetry."""
+    """Import the package without its telemetry."""
     os.environ["OPENVINO_TELEMETRY_OPT_OUT"] = "1"
     return import_module(PACKAGE)
 
 
 def reason_of(error: Exception) -> str:
-    """What an exception of OpenVINO says: its last line, since those before are where in its sources it was raised."""
+    """Return the reason in an exception of OpenVINO: its last line, since earlier ones name lines of its sources."""
     lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
     return lines[-1] if lines else "it gives no reason"
 
 
 def text_of(value: Any) -> str:  # noqa: ANN401 - of the package
-    """What is told of a node that ran."""
+    """Return the text of a property of a node that ran."""
     return str(value.astype(str)) if hasattr(value, "astype") else str(value)
 
 
@@ -70,7 +73,7 @@ USUAL = {
     "ENABLE_CPU_PINNING": "NO",
     "ENABLE_HYPER_THREADING": "YES",
 }
-"""How a model is compiled when nobody says otherwise."""
+"""Default properties with which a model is compiled."""
 _SWITCHES = ("YES", "NO")
 _OTHERS: Mapping[str, tuple[str, ...]] = {
     "PERFORMANCE_HINT": ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"),
@@ -96,13 +99,16 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
 
 
 def properties(options: Mapping[str, str] | None) -> dict[str, str]:
-    """How a model is compiled with these options."""
-    given = dict(options or {})
-    for name, value in given.items():
+    """Return the properties with which a model is compiled, given the options of a user.
+
+    Raises UsageError if a property is unknown or has an unknown value.
+    """
+    chosen = dict(options or {})
+    for name, value in chosen.items():
         if name not in _OTHERS:
             hint = did_you_mean(name, _OTHERS) or f"known: {', '.join(_OTHERS)}"
             raise UsageError(f"unknown property {name!r} of OpenVINO", where="session_options", hint=hint)
         allowed = _OTHERS[name]
         if allowed and value not in allowed:
             raise UsageError(f"{value!r} is not allowed; expected {', '.join(allowed)}", where=name)
-    return {**USUAL, **given}
+    return {**USUAL, **chosen}

@@ -1,7 +1,7 @@
-"""What a model tells before it is measured in OpenVINO: the nodes that its plugin makes of it, and their work.
+"""Predict, before a model is measured in OpenVINO, the nodes that the plugin runs, and their work.
 
-The model runs once on this machine, unmeasured: that shows whether its frontend reads it, all shapes, and the kernels
-that this CPU gets.
+The model runs once on this machine, unmeasured: that shows whether its frontend reads it, all shapes, and the
+kernels that this CPU gets.
 """
 
 from __future__ import annotations
@@ -41,20 +41,25 @@ _CONTROL = frozenset({"If", "Loop", "TensorIterator"})
 def openvino_preflight(
     path: Path, signature: Signature, limits: Mapping[str, int], target: OpenVinoTarget, *, cpu: Cpu | None
 ) -> Preflight:
-    """Tell what a model runs on this machine; ``limits`` are rows of tables that inputs are indices into."""
-    graph, words = run_once(target, "OpenVINO", path, signature, limits, lambda left: read_graph(left / GRAPH))
+    """Predict what a model runs on this machine.
+
+    ``limits`` is the number of rows of the tables that inputs index, by input name.
+    """
+    graph, words = run_once(
+        target, "OpenVINO", path, signature, limits, lambda run_directory: read_graph(run_directory / GRAPH)
+    )
     ran = [
-        (one, facts)
-        for one, facts in zip(graph.ran, facts_of(graph), strict=True)
-        if one.node.type not in _SILENT and one.kernel != _FUSED
+        (run_node, facts)
+        for run_node, facts in zip(graph.ran, facts_of(graph), strict=True)
+        if run_node.node.type not in _SILENT and run_node.kernel != _FUSED
     ]
     preflight = method_preflight(
         signature.name,
-        [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
-        _outputs(graph),
-        [_planned(one, facts) for one, facts in ran],
+        [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in signature.inputs],
+        _output_tensors(graph),
+        [_plan_operator(run_node, facts) for run_node, facts in ran],
         cpu,
-        branches=any(one.node.type in _CONTROL for one, _ in ran),
+        branches=any(run_node.node.type in _CONTROL for run_node, _ in ran),
         partition=Partition(0, 0, len(ran), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
@@ -63,27 +68,29 @@ def openvino_preflight(
 
 
 _FUSED = "undef"
-"""Kernel of what was fused into another node."""
+"""Kernel of a node that was fused into another."""
 
 
-def _outputs(graph: OpenVinoGraph) -> list[Tensor]:
-    results = [one.node.outputs[0] for one in graph.ran if one.node.type == "Output" and one.node.outputs]
-    return [Tensor(list(one.shape or ()), NODE_TYPES.get(one.dtype, one.dtype)) for one in results]
+def _output_tensors(graph: OpenVinoGraph) -> list[Tensor]:
+    results = [
+        run_node.node.outputs[0] for run_node in graph.ran if run_node.node.type == "Output" and run_node.node.outputs
+    ]
+    return [Tensor(list(tensor.shape or ()), NODE_TYPES.get(tensor.dtype, tensor.dtype)) for tensor in results]
 
 
-def _planned(one: RunNode, facts: OperatorFacts) -> PlannedOperator:
-    known = facts.operator_class or classify(f"{one.node.type}: ")
+def _plan_operator(run_node: RunNode, facts: OperatorFacts) -> PlannedOperator:
+    known = facts.operator_class or classify(f"{run_node.node.type}: ")
     product = known.category in {Category.CONVOLUTION, Category.GEMM}
     types = facts.dtype or "unknown"
     unknown = Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, types, "no known rule", None, tried=False)
     return PlannedOperator(
-        name=one.node.type,
+        name=run_node.node.type,
         calls=1,
         category=known.category,
         cost=facts.cost,
         bits=_BITS.get(types),
         eligibility=unknown if product else None,
         added=facts.change is not None,
-        kernels=KernelChoice(one.kernel, one.kernel) if product and one.kernel else None,
+        kernels=KernelChoice(run_node.kernel, run_node.kernel) if product and run_node.kernel else None,
         converts=known.kind == "quantisation",
     )

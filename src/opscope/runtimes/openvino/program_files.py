@@ -1,7 +1,7 @@
-"""OpenVINO IR: what the .xml says of a model; its weights, in the .bin beside it, are not read.
+"""Read OpenVINO IR: the description of a model in its .xml; the weights in the .bin beside it are not read.
 
 Source: ``src/frontends/ir/src/ir_deserializer.cpp`` and ``docs/.../openvino-ir-format`` of OpenVINO 2026.4, IR
-versions 10 and 11. Bodies of ``TensorIterator``, ``Loop`` and ``If`` are passed over.
+versions 10 and 11. Bodies of ``TensorIterator``, ``Loop`` and ``If`` are skipped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 METHOD = "main"
-"""What the only function of a model is called."""
+"""Name of a model's only function."""
 _HEAD = 512
 _NET = re.compile(rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*(?:<!--.*?-->\s*)*<net[\s>]", re.DOTALL)
 _RAN = b'execTimeMcs="'
-"""What nodes of execution graphs have, and of models do not."""
+"""Attribute of nodes in execution graphs that models do not have."""
 _VERSIONS = {"10", "11"}
 _MOST_DIMENSIONS, _LARGEST = 64, 1 << 62
 _LAYER_DEPTH = 3
@@ -50,7 +50,7 @@ _TYPES = {
 
 
 class IrModel(NamedTuple):
-    """What an .xml says."""
+    """Description of a model in an .xml."""
 
     inputs: tuple[PlannedTensor, ...]  # in the order of the file; a size that is open is 1
     weights: tuple[PlannedTensor, ...]  # that are stored
@@ -58,18 +58,21 @@ class IrModel(NamedTuple):
 
 
 def is_ir(path: Path) -> bool:
-    """Whether a file begins as an IR does: without a document type, which might define what is read."""
+    """Return whether a file begins like an IR without a document type, which might define entities."""
     return bool(_NET.match(head_of(path, _HEAD)))
 
 
 def read_ir(path: Path) -> IrModel:
-    """The model of an .xml."""
+    """Read the model of an .xml."""
     with limited(path):
         return decode_ir(bytes(mapped_file(path)), path)
 
 
 def decode_ir(data: bytes, path: Path) -> IrModel:
-    """The model in these bytes; ``path`` is for messages."""
+    """Decode a model; ``path`` is named in errors.
+
+    Raises TraceFormatError if the XML is damaged or no model, UsageError for other versions of the format.
+    """
     if not _NET.match(data[:_HEAD]):
         raise TraceFormatError("it is not an OpenVINO IR: it has no <net>", where=path, hint="give the .xml of a model")
     if _RAN in data:
@@ -87,7 +90,7 @@ def decode_ir(data: bytes, path: Path) -> IrModel:
 
 
 def weights_file(path: Path) -> Path | None:
-    """The .bin of an .xml; None for a model without weights; a UsageError where it is missing, or too short."""
+    """Return the .bin of an .xml; None for a model without weights. Raises UsageError if it is missing or too short."""
     model, file = read_ir(path), path.with_suffix(".bin")
     if not model.bin_bytes:
         return file if file.is_file() else None
@@ -102,12 +105,12 @@ def weights_file(path: Path) -> Path | None:
 
 
 def read_ir_signature(path: Path) -> Signature:
-    """The function of a model; what it gives is told when it runs."""
+    """Return the signature of a model; its outputs are only known when it runs."""
     return Signature(METHOD, read_ir(path).inputs, ())
 
 
 class _Layers:
-    """What the elements of a file tell, as expat comes to them."""
+    """Collects inputs and weights from the elements of a file, in the order in which expat reports them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,21 +128,21 @@ class _Layers:
         if tag == "layer" and self._depth == _LAYER_DEPTH:
             self._layer = attributes
         elif tag == "data" and self._depth == _LAYER_DEPTH + 1:
-            self._data(attributes)
+            self._read_data(attributes)
 
     def end(self, _: str) -> None:
         self._depth -= 1
 
-    def _data(self, attributes: dict[str, str]) -> None:
+    def _read_data(self, attributes: dict[str, str]) -> None:
         kind = self._layer.get("type")
         if kind == "Parameter":
-            self.inputs.append(self._tensor(attributes))
+            self.inputs.append(self._plan_tensor(attributes))
         elif kind == "Const":
-            self.weights.append(self._tensor(attributes))
+            self.weights.append(self._plan_tensor(attributes))
             sizes = (attributes.get(name, "") for name in ("offset", "size"))
-            self.bin_bytes = max(self.bin_bytes, sum(self._number(text, "weights") for text in sizes))
+            self.bin_bytes = max(self.bin_bytes, sum(self._parse_size(text, "weights") for text in sizes))
 
-    def _tensor(self, attributes: dict[str, str]) -> PlannedTensor:
+    def _plan_tensor(self, attributes: dict[str, str]) -> PlannedTensor:
         name, written = self._layer.get("name", ""), attributes.get("element_type", "")
         shape = attributes.get("shape", "").strip()
         words = [word.strip() for word in shape.split(",")] if shape else []
@@ -148,7 +151,7 @@ class _Layers:
         fixed = all(word.isdecimal() for word in words)
         return PlannedTensor(
             dtype=NumberType(*_TYPES.get(written, (written or "unknown", None))),
-            sizes=tuple(self._number(word, name) if word.isdecimal() else 1 for word in words),
+            sizes=tuple(self._parse_size(word, name) if word.isdecimal() else 1 for word in words),
             dim_order=(),
             dynamism=Dynamism.STATIC if fixed else Dynamism.UNBOUNDED,
             data_buffer=0,
@@ -158,7 +161,7 @@ class _Layers:
             symbols=() if fixed else tuple("" if word.isdecimal() else UNNAMED for word in words),
         )
 
-    def _number(self, text: str, what: str) -> int:
+    def _parse_size(self, text: str, owner: str) -> int:
         if not text.isdecimal() or int(text) > _LARGEST:
-            raise TraceFormatError(f"{text!r} is not a size, of {what}", where=self._path)
+            raise TraceFormatError(f"{text!r} is not a size, of {owner}", where=self._path)
         return int(text)

@@ -1,4 +1,4 @@
-"""OpenVINO as a runtime."""
+"""OpenVINO as a runtime of opscope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OpenVino(Runtime):
-    """Runs an IR, an .onnx or a .tflite on its CPU plugin."""
+    """Runs an IR, an .onnx or a .tflite on OpenVINO's CPU plugin."""
 
     name = "openvino"
     title = "OpenVINO"
@@ -42,90 +42,90 @@ class OpenVino(Runtime):
     names_kernels = True
     preflight_runs = True
 
-    def __init__(self, *others: Runtime) -> None:
-        self._others = others  # whose programs it takes, too
+    def __init__(self, *foreign_runtimes: Runtime) -> None:
+        self._others = foreign_runtimes  # whose programs it takes, too
 
-    def target(self, named: TargetName) -> RunTarget:
-        """Python on this machine, which may be that of another environment."""
+    def target(self, target_name: TargetName) -> RunTarget:
+        """Return the target of a Python on this machine, which may be that of another environment."""
         from opscope.core.system.pythons import python_at
         from opscope.hosts.target_kinds import LOCAL
         from opscope.runtimes.openvino.target import OpenVinoTarget
 
-        if named.kind is LOCAL:
-            return OpenVinoTarget(self._sides, python_at(named.address))
-        return super().target(named)
+        if target_name.kind is LOCAL:
+            return OpenVinoTarget(self._program_sides, python_at(target_name.address))
+        return super().target(target_name)
 
     def target_here(self) -> RunTarget:
-        """The installed package."""
+        """Return the target of the installed package."""
         from opscope.runtimes.openvino.target import OpenVinoTarget
 
-        return OpenVinoTarget(self._sides)
+        return OpenVinoTarget(self._program_sides)
 
     def version(self) -> str:
-        """Of the installed package."""
+        """Return the version of the installed package."""
         from opscope.runtimes.openvino.installed import installed_openvino
 
         return installed_openvino().version
 
     def holds(self, path: Path) -> bool:
-        """By the first element of its XML."""
+        """Return whether a file is an IR, by the first element of its XML."""
         from opscope.runtimes.openvino.program_files import is_ir
 
         return is_ir(path)
 
     def check(self, path: Path) -> None:
-        """Refuse a damaged program, one without its weights, and inputs that cannot be given."""
+        """Raise an error for a damaged program, for one without its weights, and for inputs that cannot be given."""
         self.files(path, None)
         self.signatures(path)
 
     def check_options(self, options: Mapping[str, str] | None) -> None:
-        """Refuse properties that are not known."""
+        """Raise UsageError for unknown properties."""
         from opscope.runtimes.openvino.installed import properties
 
         properties(options)
 
-    def options(self, asked: Mapping[str, str]) -> Mapping[str, str]:
-        """Latency of one stream, in the precision of the model, unless they are asked for otherwise."""
+    def options(self, requested: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the properties of a compilation: by default latency of one stream, in the precision of the model."""
         from opscope.runtimes.openvino.installed import properties
 
-        return properties(asked)
+        return properties(requested)
 
     def files(self, program: Path, data: Path | None) -> list[Path]:
-        """The program, and the file with its weights."""
+        """Return the program and the file with its weights."""
         from opscope.runtimes.openvino.program_files import weights_file
 
-        if other := self._other(program):
-            return other.files(program, data)
+        if owner := self._owning_runtime(program):
+            return owner.files(program, data)
         weights = weights_file(program)
         return [program] if weights is None else [program, weights]
 
     def signatures(self, program: Path) -> Sequence[Signature]:
-        """Of an IR its one function."""
+        """Return the signatures of a program; an IR has a single function."""
         from opscope.runtimes.openvino.program_files import read_ir_signature
 
-        other = self._other(program)
-        return other.signatures(program) if other else (read_ir_signature(program),)
+        owner = self._owning_runtime(program)
+        return owner.signatures(program) if owner else (read_ir_signature(program),)
 
     def index_limits(self, program: Path) -> Mapping[str, int]:
-        """As the runtime of the program tells them."""
-        other = self._other(program)
-        return other.index_limits(program) if other else {}
+        """Return the number of rows of the tables that inputs index, as the program's own runtime reads them."""
+        owner = self._owning_runtime(program)
+        return owner.index_limits(program) if owner else {}
 
     def weight_bits(self, program: Path) -> frozenset[int]:
-        """Of the weights that are stored."""
+        """Return the bit widths of the stored weights."""
         from opscope.program.structure.dtypes import used_bits
         from opscope.runtimes.openvino.program_files import read_ir
 
-        if other := self._other(program):
-            return other.weight_bits(program)
-        return used_bits(one.dtype for one in read_ir(program).weights if len(one.sizes) > 1)
+        if owner := self._owning_runtime(program):
+            return owner.weight_bits(program)
+        return used_bits(weight.dtype for weight in read_ir(program).weights if len(weight.sizes) > 1)
 
     def preflight(self, program: Path, record: Path | None, cpu: Cpu | None) -> Preflight:  # noqa: ARG002 - it has none
-        """By one run of it."""
+        """Predict the work of a program from one run of it."""
         from opscope.runtimes.openvino.preflight import openvino_preflight
         from opscope.runtimes.openvino.target import OpenVinoTarget
 
-        target = OpenVinoTarget(self._sides)
+        target = OpenVinoTarget(self._program_sides)
         return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program), target, cpu=cpu)
 
     def tuning_space(self, cpus: int) -> TuningSpace:
@@ -140,20 +140,23 @@ class OpenVino(Runtime):
         return TuningSpace(TuningCandidate(DEFAULT), candidates, exact.name)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
-        """By the graphs that are kept beside the traces."""
+        """Attribute the operators of a side through the graphs kept beside its traces."""
         from opscope.runtimes.openvino.attribution import graph_of, with_nodes
 
         return with_nodes(side, graph_of(side))
 
-    def _other(self, path: Path) -> Runtime | None:
-        """The runtime whose program a file is; None for an IR, and for anything else."""
-        return None if self.holds(path) else next((one for one in self._others if one.holds(path)), None)
+    def _owning_runtime(self, path: Path) -> Runtime | None:
+        """Return the other runtime whose program a file is; None for an IR and for anything else."""
+        return None if self.holds(path) else next((runtime for runtime in self._others if runtime.holds(path)), None)
 
-    def _sides(self, program: Path) -> ProgramSides:
-        """A program of several signatures is called by its first; of an IR the order is OpenVINO's."""
+    def _program_sides(self, program: Path) -> ProgramSides:
+        """Return method, inputs, and names of inputs and outputs of a program's first signature.
+
+        The order of an IR's inputs and outputs is OpenVINO's own, so no names are needed.
+        """
         from opscope.experiment.protocol import ProgramSides
         from opscope.program.structure.exported import Tensor
 
-        signature, other = self.signatures(program)[0], self._other(program)
-        tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
-        return ProgramSides(signature.name, tensors, *(other.tensor_names(program) if other else (None, None)))
+        signature, owner = self.signatures(program)[0], self._owning_runtime(program)
+        tensors = [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in signature.inputs]
+        return ProgramSides(signature.name, tensors, *(owner.tensor_names(program) if owner else (None, None)))

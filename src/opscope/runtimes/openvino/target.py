@@ -33,7 +33,7 @@ MODULES = PackageModules(
 
 
 _CLOCK = Path(__file__).with_name("c") / "clock.c"
-"""Gives the counters of OpenVINO nanoseconds; it is loaded before OpenVINO is."""
+"""Source of the clock that gives OpenVINO's counters nanoseconds; it is loaded before OpenVINO."""
 _FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-shared", "-fPIC", str(_CLOCK))
 
 
@@ -46,8 +46,8 @@ class OpenVinoTarget(PackageTarget):
         super().__init__(MODULES, TRACE, lambda: library.library, lambda: {PACKAGE: library.version}, python=python)
 
     @cached_property
-    def _clock(self) -> str | None:
-        """The library that makes its counters fine; None where there is none: averages are what is left."""
+    def _clock_library(self) -> str | None:
+        """The library that refines OpenVINO's counters; None without a compiler: then they only hold averages."""
         if sys.platform != "linux":  # it has no effect elsewhere
             return None
         try:
@@ -56,13 +56,13 @@ class OpenVinoTarget(PackageTarget):
             return None
 
     def _request_fields(self, job: Job) -> dict[str, Any]:
-        return {"sides": self._sides_of(Path(job.program)), "recorder": self._clock if job.traced else None}
+        return {"sides": self._sides_of(Path(job.program)), "recorder": self._clock_library if job.traced else None}
 
-    def _switch(self) -> LibrarySwitch:
+    def _library_switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, self._asking)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do; its kernels begin with SSE4.1, and it compiles no model without."""
+        """Return what a mechanism can do. SSE4 fields cannot be cleared: OpenVINO compiles no model without them."""
         offer = super().offer(mechanism)
         lowest = [name for name in offer.probe.fields if name.startswith("sse4")]
         return offer._replace(probe=msgspec.structs.replace(offer.probe, needed=lowest))

@@ -1,10 +1,11 @@
-"""The trace of an OpenVINO run: what its performance counters said after each call, and the table it becomes.
+"""The trace of an OpenVINO run: its performance counters after each call, and the table that is built of them.
 
 Facts, measured with 2026.4.1: a counter adds up the time of its node since the model was compiled, in whole
-microseconds, and tells the average over all calls, truncated again; the first call is in it. A node that took less than
-a microsecond is told as not run. So the time of one call is the difference of two sums, which is off by as many units
-as there were calls. With the clock of :mod:`opscope.runtimes.openvino.recorder` a unit is a nanosecond, and that does
-not matter; without it one call cannot be told from another, and each gets the average of all but the first.
+microseconds, and reports the average over all calls, including the first, truncated again. A node that took
+less than a microsecond is reported as not run. So the time of one call is the difference of two sums, which is
+off by as many units as there were calls. With the clock of :mod:`opscope.runtimes.openvino.recorder` a unit is
+a nanosecond, and that does not matter; without it calls cannot be told apart, and each gets the average of all
+but the first.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
 
 SCHEMA = "opscope.openvino-trace/1"
 TRACE = "trace.openvino.json"
-"""Name of such a file in a bundle."""
+"""Name of the trace's file in a bundle."""
 BACKEND = "OpenVINO CPU"
-"""Who runs the operators."""
+"""Name of what runs the operators."""
 _ROOT = "InferRequest.infer"
 _UNITS = (1, 1_000)
 _LATEST = 1 << 61
 _MOST = 1 << 22
 _ADDS_UP = 0.8
-"""Part of a call below which its nodes do not account for it."""
+"""Share of a call below which its nodes do not account for it."""
 _DAMAGED = "the file was truncated or edited; run the model again"
 
 
 class TracedNode(msgspec.Struct, frozen=True, array_like=True):
-    """A node that ran, as the counters tell it."""
+    """A node that ran, as the counters describe it."""
 
     name: str  # in the graph that ran
     type: str  # of operator
@@ -58,7 +59,7 @@ class TracedCall(msgspec.Struct, frozen=True):
 
 
 class OpenVinoTrace(msgspec.Struct, frozen=True):
-    """What a process recorded."""
+    """What a process recorded of its calls."""
 
     schema: str  # name and version of this format
     runtime: str  # version of OpenVINO
@@ -75,27 +76,30 @@ class OpenVinoTraceReader:
     suffixes: ClassVar[tuple[str, ...]] = (".openvino.json",)
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts with the name of the format."""
+        """Return whether a file starts with the name of the format."""
         return bytes(head).startswith(f'{{"schema":"{SCHEMA}"'.encode())
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """The calls with their nodes."""
+        """Read the calls with their nodes.
+
+        Raises TraceFormatError if the trace is damaged, EmptyTraceError without calls.
+        """
         try:
             trace = from_json(bytes(data), OpenVinoTrace)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise TraceFormatError(f"not an OpenVINO trace: {error}", where=path, hint=_DAMAGED) from error
-        if problem := _problem(trace):
+        if problem := _find_impossible_value(trace):
             raise TraceFormatError(problem, where=path, hint=_DAMAGED)
         if not trace.calls:
             raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; see its log")
         try:
-            return _table(trace)
+            return _build_table(trace)
         except InvariantError as error:
             raise TraceFormatError(f"its events do not nest: {error.problem}", where=path, hint=_DAMAGED) from error
 
 
-def _problem(trace: OpenVinoTrace) -> str | None:
-    """What a trace says that cannot be."""
+def _find_impossible_value(trace: OpenVinoTrace) -> str | None:
+    """Return what is impossible in a trace, as a sentence; None if it is sound."""
     if trace.schema != SCHEMA:
         return f"its schema is {trace.schema!r}, not {SCHEMA}"
     if trace.unit_ns not in _UNITS:
@@ -105,13 +109,17 @@ def _problem(trace: OpenVinoTrace) -> str | None:
     if len(trace.calls) * (1 + len(trace.nodes)) > _MOST:
         return "it has more events than a run leaves"
     for number, call in enumerate(trace.calls):
-        times = (call.start_ns, call.wall_ns, *(one * trace.unit_ns * len(trace.calls) for one in call.averages))
+        times = (
+            call.start_ns,
+            call.wall_ns,
+            *(average * trace.unit_ns * len(trace.calls) for average in call.averages),
+        )
         if any(not 0 <= time < _LATEST for time in times):
             return f"call {number} has an impossible time"
     return None
 
 
-def _table(trace: OpenVinoTrace) -> EventTable:
+def _build_table(trace: OpenVinoTrace) -> EventTable:
     times = _node_times(trace)
     count, width = len(trace.calls), len(trace.nodes)
     walls = np.array([call.wall_ns for call in trace.calls], np.int64)
@@ -137,27 +145,27 @@ def _table(trace: OpenVinoTrace) -> EventTable:
         "parent": parents.ravel(),
         "synthetic_start": np.tile(order >= 0, count),
     }
-    return EventTable.build(columns, Clock.NS, _warnings(trace, times, walls))
+    return EventTable.build(columns, Clock.NS, _find_problems(trace, times, walls))
 
 
 def _node_times(trace: OpenVinoTrace) -> NDArray[np.int64]:
-    """Time of each node in each call, in ns; shape (calls, nodes)."""
+    """Return the time of each node in each call, in ns; shape (calls, nodes)."""
     averages = np.array([call.averages for call in trace.calls], np.int64).reshape(len(trace.calls), len(trace.nodes))
     sums = averages * trace.unit_ns * np.arange(1, len(trace.calls) + 1)[:, None]
     times = np.diff(sums, axis=0, prepend=0)
     if trace.unit_ns > 1 and len(times) > 1:
         times[1:] = (sums[-1] - sums[0]) // (len(times) - 1)
-    return _inside(np.maximum(times, 0), np.array([call.wall_ns for call in trace.calls], np.int64))
+    return _limit_to_calls(np.maximum(times, 0), np.array([call.wall_ns for call in trace.calls], np.int64))
 
 
-def _inside(times: NDArray[np.int64], walls: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same, shortened where the nodes of a call took longer together than the call: sums are off by some units."""
+def _limit_to_calls(times: NDArray[np.int64], walls: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Scale down the node times of calls whose nodes took longer than the call: sums are off by some units."""
     spent = times.sum(axis=1)
     share = np.minimum(1.0, walls / np.maximum(spent, 1))
     return np.where((spent > walls)[:, None], (times * share[:, None]).astype(np.int64), times)
 
 
-def _warnings(trace: OpenVinoTrace, times: NDArray[np.int64], walls: NDArray[np.int64]) -> list[TraceWarning]:
+def _find_problems(trace: OpenVinoTrace, times: NDArray[np.int64], walls: NDArray[np.int64]) -> list[TraceWarning]:
     warnings = []
     if trace.unit_ns > 1:
         text = "OpenVINO tells averages in whole microseconds: every inference but the first has the same node times"

@@ -1,1 +1,1 @@
-"""Models become programs here: the registry, number types and quantisation, and the export itself."""
+"""Export of models to programs: the registry, number types and quantisation, and the export itself."""

@@ -1,4 +1,4 @@
-"""A model becomes a program, which is read back, run, compared and described before it counts as done."""
+"""Check an exported program: it is read back, run, compared and described before it counts as done."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ LAYER_NORM = "aten::native_layer_norm.out"
 
 
 def checked(
-    runtime: Runtime, done: Exported, model: str, choice: Choice, tolerance: float | None = None
+    runtime: Runtime, exported: Exported, model: str, choice: Choice, tolerance: float | None = None
 ) -> ExportRecord:
-    """Check what an export wrote, and write the record beside it."""
-    directory = done.program.parent
-    found, problem = _examined(runtime, done)
+    """Check what an export wrote, and write the export record beside it. Raises ExportError if the program is wrong."""
+    directory = exported.program.parent
+    predicted, problem = _read_back(runtime, exported)
     methods = [
-        _method(number, done, {m.name: m for m in found.methods}, choice, tolerance, directory)
-        for number in range(len(done.done.methods))
+        _check_method(number, exported, {m.name: m for m in predicted.methods}, choice, tolerance, directory)
+        for number in range(len(exported.finished.methods))
     ]
     record = ExportRecord(
         opscope=__version__,
         created=SystemClock().now().isoformat(timespec="seconds"),
         source=model,
-        name=done.name,
+        name=exported.name,
         dtype=choice.dtype,
         backend=choice.backend,
-        program=exported_file(done.program),
-        etrecord=exported_file(done.etrecord) if done.etrecord else None,
+        program=exported_file(exported.program),
+        etrecord=exported_file(exported.etrecord) if exported.etrecord else None,
         graph=exported_file(directory / GRAPH),
         methods=methods,
-        versions=done.done.versions,
-        partition_rules=found.partition_rules,
+        versions=exported.finished.versions,
+        partition_rules=predicted.partition_rules,
         etrecord_problem=problem,
-        stages=done.stages,
+        stages=exported.stages,
     )
     _check_agreement(record, directory / EXPORT_LOG)
     shutil.rmtree(directory / CHECKS, ignore_errors=True)
@@ -78,7 +78,10 @@ def checked(
 
 
 def with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
-    """What an export is once the weights are left out of its .etrecord; one that cannot be read stays as it is."""
+    """Remove the weights from an export's .etrecord, and return the new record.
+
+    An unreadable .etrecord stays as it is.
+    """
     if record.etrecord is None or record.etrecord_problem:
         return record
     etrecord = directory / record.etrecord.name
@@ -88,54 +91,56 @@ def with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
     return slim
 
 
-def _examined(runtime: Runtime, done: Exported) -> tuple[Preflight, str | None]:
-    """What the program tells, read back with its record, and why the record cannot be used."""
+def _read_back(runtime: Runtime, exported: Exported) -> tuple[Preflight, str | None]:
+    """Predict the program from its files, read back with its record; and say why the record cannot be used."""
     try:
-        model, _, problem = runtime.usable_model(done.program, done.etrecord)
-        found = preflight(model, done.program.name, sha256_of(done.program), cpu=None)
+        model, _, problem = runtime.usable_model(exported.program, exported.etrecord)
+        predicted = preflight(model, exported.program.name, sha256_of(exported.program), cpu=None)
     except OpscopeError as error:
         text = f"the export does not read back: {error.problem}"
         hint = "this is a bug in opscope or in ExecuTorch's exporter; please report it with the log"
         raise ExportError(text, where=error.where, hint=hint) from error
-    return found, done.done.etrecord_problem or (problem.problem if problem else None)
+    return predicted, exported.finished.etrecord_problem or (problem.problem if problem else None)
 
 
-def _method(
+def _check_method(
     number: int,
-    done: Exported,
+    exported: Exported,
     preflights: dict[str, MethodPreflight],
     choice: Choice,
     tolerance: float | None,
     directory: Path,
 ) -> MethodExport:
-    method = done.done.methods[number]
-    eager, computed = (_outputs(directory, kind, number) for kind in ("eager", "program"))
+    method = exported.finished.methods[number]
+    eager, computed = (_read_outputs(directory, kind, number) for kind in ("eager", "program"))
     graph: OutputAgreement | None = None
     if choice.dtype in QUANTISED:
-        graph = agreement_with_graph(_outputs(directory, "graph", number), computed, choice.dtype)
+        graph = agreement_with_graph(_read_outputs(directory, "graph", number), computed, choice.dtype)
     share = delegation(preflights[method.name])
     operators = share.operators + share.portable_operators
     limit = usual_tolerance(choice.dtype, method.inputs, operators) if tolerance is None else tolerance
     return MethodExport(method, share, agreement_with_eager(eager, computed, choice.dtype, limit), graph)
 
 
-def _outputs(directory: Path, kind: str, number: int) -> Sequence[Array]:
+def _read_outputs(directory: Path, kind: str, number: int) -> Sequence[Array]:
     return read_outputs(directory / CHECKS / outputs_file(kind, number)) or []
 
 
 def _check_agreement(record: ExportRecord, log: Path) -> None:
-    """Refuse a program that computes something else."""
-    for one in record.methods:
-        if one.agrees:
+    """Raise ExportError if the program computes something else than the model."""
+    for method in record.methods:
+        if method.agrees:
             continue
-        other = "the model in PyTorch" if not one.eager.agree else "the quantised graph in PyTorch"
-        problem = one.eager.problem if not one.eager.agree else one.graph.problem if one.graph else None
-        said = f"{record.source} ({one.method.name}) disagrees with {other}: {problem}"
-        raise ExportError(said, where=log, hint=f"{_advice(record, one)}; --tolerance accepts a larger error")
+        reference = "the model in PyTorch" if not method.eager.agree else "the quantised graph in PyTorch"
+        problem = method.eager.problem if not method.eager.agree else method.graph.problem if method.graph else None
+        problem_text = f"{record.source} ({method.method.name}) disagrees with {reference}: {problem}"
+        raise ExportError(
+            problem_text, where=log, hint=f"{_disagreement_advice(record, method)}; --tolerance accepts a larger error"
+        )
 
 
-def _advice(record: ExportRecord, method: MethodExport) -> str:
-    """What to try when outputs disagree."""
+def _disagreement_advice(record: ExportRecord, method: MethodExport) -> str:
+    """Return what to try if outputs disagree."""
     if record.dtype in QUANTISED:
         return "calibrate with real inputs, or keep sensitive submodules in fp32: Quantisation(calibration=, skip=)"
     stayed = {group.operator for group in method.delegation.portable}
@@ -158,11 +163,11 @@ def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path: 
     name = re.sub(r"[^A-Za-z0-9_]", "_", type(module).__name__)
     choice = Choice(dtype)
     program = directory / f"{choice.stem(name)}.pte"
-    export(_copied(module, inputs), name, choice, program, lambda _, __: None)
+    export(_copy_model(module, inputs), name, choice, program, lambda _, __: None)
     return program
 
 
-def _copied(module: Any, inputs: Any) -> EagerModel:  # noqa: ANN401 - likewise
+def _copy_model(module: Any, inputs: Any) -> EagerModel:  # noqa: ANN401 - likewise
     import copy
 
     import torch
@@ -170,11 +175,11 @@ def _copied(module: Any, inputs: Any) -> EagerModel:  # noqa: ANN401 - likewise
     if not isinstance(module, torch.nn.Module):
         hint = "give a torch.nn.Module, a registered name, or the path of a .pte"
         raise UsageError(f"a {type(module).__name__} is not a model", where="model", hint=hint)
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    if not given or not all(isinstance(value, torch.Tensor) for value in given):
+    example_inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not example_inputs or not all(isinstance(value, torch.Tensor) for value in example_inputs):
         raise UsageError("module inputs must be a tensor or a tuple of tensors", where="inputs")
     try:
-        return EagerModel.of(copy.deepcopy(module).eval(), given)
+        return EagerModel.of(copy.deepcopy(module).eval(), example_inputs)
     except (RuntimeError, TypeError) as error:
         hint = "rebuild it without running it, or export it to a .pte yourself"
         raise ExportError(f"cannot copy the module: {error}", where="model", hint=hint) from error

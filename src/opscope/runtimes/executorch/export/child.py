@@ -1,7 +1,7 @@
 """The process that exports, with the argument ``REQUEST``.
 
-Torch stays out of the calling process, and what it prints goes to the log, which is standard error. Standard output
-carries one JSON object a line: the steps, and in the end what was done or why not.
+Torch stays out of the calling process, and what it prints goes to the log, which is standard error. Standard
+output carries one JSON object a line: the steps, and in the end the result or the reason for a failure.
 """
 
 from __future__ import annotations
@@ -48,33 +48,36 @@ if TYPE_CHECKING:
 
 
 def eager_outputs(methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
-    """What every method computes on its example inputs, one after the other, on a copy of the model."""
+    """Run every method on its example inputs in PyTorch, one after the other, on a copy of the model."""
     import torch
 
     copies = copy.deepcopy({name: method.module for name, method in methods.items()})
     outputs = {}
     with torch.no_grad():
         for name, method in methods.items():
-            outputs[name] = _called(name, copies[name], method)
+            outputs[name] = _run_method(name, copies[name], method)
     return outputs
 
 
-def _called(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa: ANN401 - torch is not typed here
+def _run_method(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa: ANN401 - torch is not typed here
     try:
-        return _arrays(module(*_copied(method.inputs), **_copied(dict(method.kwargs))))
+        return _to_arrays(module(*_copy_inputs(method.inputs), **_copy_inputs(dict(method.kwargs))))
     except Exception as error:  # whatever a model raises; the traceback goes to the log
-        given = ", ".join(_input_text(value) for value in method.inputs)
-        named = "".join(f", {key}={_input_text(value)}" for key, value in method.kwargs.items())
-        place = place_of(error)
-        said = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        at = f" at {place}" if place else ""
-        problem = f"{name}({given}{named}) fails in PyTorch{at}: {type(error).__name__}: {said[:300]}"
+        input_texts = ", ".join(_input_text(value) for value in method.inputs)
+        keyword_texts = "".join(f", {key}={_input_text(value)}" for key, value in method.kwargs.items())
+        model_line = place_of(error)
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        location = f" at {model_line}" if model_line else ""
+        problem = (
+            f"{name}({input_texts}{keyword_texts}) fails in PyTorch{location}: {type(error).__name__}: "
+            f"{first_line[:300]}"
+        )
         hint = "the example inputs must match the model: compare their number, shapes and types with its forward"
         raise UsageError(problem, hint=hint) from error
 
 
 def program_outputs(path: Path, methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
-    """What the methods of a program compute on the same inputs, in the same order."""
+    """Run the methods of a program on the same inputs as in PyTorch, in the same order."""
     from executorch.extension.pybindings import _C as runtime  # noqa: N811 - a module, not a constant
     from torch.utils import _pytree
 
@@ -84,30 +87,33 @@ def program_outputs(path: Path, methods: Mapping[str, EagerMethod]) -> dict[str,
     module = runtime._load_for_executorch(str(path))  # noqa: SLF001 - likewise
     outputs = {}
     for name, method in methods.items():
-        given = _pytree.tree_leaves((method.inputs, dict(method.kwargs)))
-        outputs[name] = _arrays(module.run_method(name, [value for value in given if value is not None]))
+        leaves = _pytree.tree_leaves((method.inputs, dict(method.kwargs)))
+        outputs[name] = _to_arrays(module.run_method(name, [value for value in leaves if value is not None]))
     return outputs
 
 
 def graph_outputs(programs: Mapping[str, Any], methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
-    """What the exported graphs compute in PyTorch: of quantised ones, what every kernel should come close to."""
+    """Run the exported graphs in PyTorch.
+
+    The results of quantised graphs are what every kernel should come close to.
+    """
     import torch
 
     with torch.no_grad():
         return {
-            name: _arrays(programs[name].module()(*_copied(method.inputs), **_copied(dict(method.kwargs))))
+            name: _to_arrays(programs[name].module()(*_copy_inputs(method.inputs), **_copy_inputs(dict(method.kwargs))))
             for name, method in methods.items()
         }
 
 
 def save_outputs(path: Path, arrays: Sequence[Array]) -> None:
-    """Keep outputs in a file of numpy's, in their order."""
+    """Save outputs in a file of numpy's, in their order."""
     with open_atomically(path) as file:
         np.savez(file, *arrays)
 
 
-def _copied(values: Any) -> Any:  # noqa: ANN401 - a tree of tensors and other values
-    """A copy, because a model may write into its inputs."""
+def _copy_inputs(values: Any) -> Any:  # noqa: ANN401 - a tree of tensors and other values
+    """Copy inputs, because a model may write into them."""
     return copy.deepcopy(values)
 
 
@@ -117,16 +123,16 @@ def _input_text(value: Any) -> str:  # noqa: ANN401 - an input of any kind
     return type(value).__name__
 
 
-def _arrays(outputs: Any) -> list[Array]:  # noqa: ANN401 - a tree of tensors and numbers
+def _to_arrays(outputs: Any) -> list[Array]:  # noqa: ANN401 - a tree of tensors and numbers
     import torch
     from torch.utils import _pytree
 
     return [
-        _array(leaf) for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor | bool | int | float)
+        _to_array(leaf) for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor | bool | int | float)
     ]
 
 
-def _array(value: Any) -> Array:  # noqa: ANN401 - a tensor or a number
+def _to_array(value: Any) -> Array:  # noqa: ANN401 - a tensor or a number
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -146,16 +152,16 @@ def main(arguments: Sequence[str]) -> int:
     os.dup2(2, 1)
     request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ExportRequest)
     try:
-        _say(answer, serve(request, lambda name, detail: _say(answer, ExportStep(name, detail))))
+        _write_line(answer, serve(request, lambda name, detail: _write_line(answer, ExportStep(name, detail))))
     except OpscopeError as error:
         traceback.print_exc()
-        _say(answer, Refusal.of(error))
+        _write_line(answer, Refusal.of(error))
         return error.exit_code
     return 0
 
 
 def serve(request: ExportRequest, progress: StageProgress) -> ExportFinished:
-    """Export a model, run what came of it, and leave both outputs to be compared."""
+    """Export a model, run the program, and save the outputs of both for comparison."""
     directory, choice = Path(request.directory), Choice(request.dtype, request.backend)
     stem = choice.stem(request.name)
     program = directory / f"{stem}.pte"
@@ -165,39 +171,39 @@ def serve(request: ExportRequest, progress: StageProgress) -> ExportFinished:
     model = load(request.model, Path(request.models) if request.models else None)
     progress("running the model in PyTorch", "")
     eager = eager_outputs(model.methods)
-    _save(checks, "eager", eager)
+    _save_all_outputs(checks, "eager", eager)
     lowered = export(model, request.name, choice, program, progress)
     if choice.dtype in QUANTISED:
         with step("running the quantised graph in PyTorch", progress):
-            _save(checks, "graph", graph_outputs(lowered.programs, lowered.methods))
+            _save_all_outputs(checks, "graph", graph_outputs(lowered.programs, lowered.methods))
     with step("running the program", progress, lowered.programs.values()):
         computed = program_outputs(program, lowered.methods)
-    _save(checks, "program", computed)
+    _save_all_outputs(checks, "program", computed)
     methods = [
-        msgspec.structs.replace(lowered.described(name, model, choice), outputs=_specs(computed[name]))
+        msgspec.structs.replace(lowered.described(name, model, choice), outputs=_specify_tensors(computed[name]))
         for name in lowered.methods
     ]
-    versions = {name: found for name in _PACKAGES if (found := _version(name))}
+    versions = {name: installed for name in _PACKAGES if (installed := _find_version(name))}
     return ExportFinished(methods, versions, lowered.etrecord_problem)
 
 
-def _specs(arrays: Sequence[Array]) -> list[TensorSpec]:
+def _specify_tensors(arrays: Sequence[Array]) -> list[TensorSpec]:
     return [TensorSpec(list(array.shape), str(array.dtype)) for array in arrays]
 
 
-def _save(directory: Path, kind: str, outputs: Mapping[str, Sequence[Array]]) -> None:
+def _save_all_outputs(directory: Path, kind: str, outputs: Mapping[str, Sequence[Array]]) -> None:
     for number, arrays in enumerate(outputs.values()):
         save_outputs(directory / outputs_file(kind, number), arrays)
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _say(answer: BinaryIO, line: Line) -> None:
+def _write_line(answer: BinaryIO, line: Line) -> None:
     answer.write(msgspec.json.encode(line) + b"\n")
     answer.flush()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How a model wants its numbers of 8 and 4 bits; only quantised types look at it, ``8da4w`` at ``skip`` alone."""
+    """Choice of a model for its numbers of 8 and 4 bits; only quantised types use it, ``8da4w`` only ``skip``."""
 
     # inputs whose ranges set the scales of static quantisation, one tuple of positional inputs each; None: the
     # example inputs and a few made like them, which says nothing about accuracy
@@ -26,7 +26,7 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class EagerMethod:
-    """One entry point of a program."""
+    """An entry point of a program."""
 
     module: Any  # in evaluation mode, fp32; modules of several methods may share parts
     inputs: Inputs  # positional example inputs
@@ -52,7 +52,7 @@ class EagerModel:
         dynamic_shapes: Any = None,  # noqa: ANN401 - likewise
         quantisation: Quantisation | None = None,
     ) -> EagerModel:
-        """A model with the one method ``forward``."""
+        """Return a model with the single method ``forward``."""
         method = EagerMethod(module, inputs, kwargs or {}, dynamic_shapes)
         return cls({FORWARD: method}, quantisation or Quantisation())
 

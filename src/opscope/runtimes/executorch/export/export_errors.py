@@ -1,4 +1,4 @@
-"""What went wrong in an export, for the person who wrote the model: the operator, the line, and what to try."""
+"""Describe what went wrong in an export for the author of the model: the operator, the line, and what to try."""
 
 from __future__ import annotations
 
@@ -62,86 +62,90 @@ class ModelLine(NamedTuple):
 
 
 def export_error(step: str, error: BaseException, graphs: Iterable[Any] = ()) -> ExportError:
-    """The error that a user sees for an exception of torch or ExecuTorch."""
-    said = "\n".join(str(one) for one in _chain(error))
-    operator = operator_in(said)
-    place = place_of(error) or _recorded(said) or (_line_of_operator(operator, graphs) if operator else None)
+    """Return the error that a user sees for an exception of torch or ExecuTorch."""
+    message = "\n".join(str(cause) for cause in _iterate_causes(error))
+    operator = operator_in(message)
+    model_line = (
+        place_of(error) or _find_line_in_text(message) or (_line_of_operator(operator, graphs) if operator else None)
+    )
     parts = [f"{step} failed"]
-    if place:
-        parts.append(f" at {place}")
+    if model_line:
+        parts.append(f" at {model_line}")
     if operator and operator not in first_line(error):
         parts.append(f", operator {operator}")
-    called = "\n".join(f"in {frame.f_code.co_name}" for one in _chain(error) for frame, _ in _frames(one))
-    return ExportError(f"{''.join(parts)}: {first_line(error)}", hint=f"{advice(f'{called}{said}')}; {_LOG}")
+    function_names = "\n".join(
+        f"in {frame.f_code.co_name}" for cause in _iterate_causes(error) for frame, _ in _iterate_frames(cause)
+    )
+    return ExportError(f"{''.join(parts)}: {first_line(error)}", hint=f"{advice(f'{function_names}{message}')}; {_LOG}")
 
 
-def advice(said: str) -> str:
-    """What to try, by what was said, and by the functions in which."""
+def advice(message: str) -> str:
+    """Return what to try, judged by the message and the functions in which it was raised."""
     for pattern, hint in _ADVICE:
-        if re.search(pattern, said):
+        if re.search(pattern, message):
             return hint
     return "check the named line, or remove parts of the model until the rest exports"
 
 
-def operator_in(said: str) -> str | None:
-    """The first operator that a message names, as ``aten.add.Tensor``."""
-    match = _OPERATOR.search(said)
+def operator_in(message: str) -> str | None:
+    """Return the first operator that a message names, such as ``aten.add.Tensor``; None if it names none."""
+    match = _OPERATOR.search(message)
     return f"{match['space']}.{match['name']}" if match else None
 
 
 def place_of(error: BaseException) -> ModelLine | None:
-    """The innermost line of the model's own code in the traceback; None when it lies in the machinery alone."""
-    for one in _chain(error):
-        frames = [ModelLine(frame.f_code.co_filename, line) for frame, line in _frames(one)]
-        lines = [place for place in frames if is_model_code(place.file)]
+    """Return the innermost line of the model's own code in the traceback; None if there is none."""
+    for cause in _iterate_causes(error):
+        frames = [ModelLine(frame.f_code.co_filename, line) for frame, line in _iterate_frames(cause)]
+        lines = [model_line for model_line in frames if is_model_code(model_line.file)]
         if lines:
             return lines[-1]
     return None
 
 
 def is_model_code(file: str) -> bool:
-    """Whether a file is a model's: not Python's library, torch, ExecuTorch or this exporter."""
+    """Return whether a file is a model's: not of Python's library, torch, ExecuTorch or this exporter."""
     path = Path(file)
     if file.startswith("<") or (path.is_relative_to(sysconfig.get_paths()["stdlib"]) and "site-packages" not in file):
         return False
-    if any(_holds(path.parts, models) for models in _MODELS):
+    if any(_has_sequence(path.parts, models) for models in _MODELS):
         return True
     package = path.parts[path.parts.index("site-packages") + 1] if "site-packages" in path.parts[:-1] else ""
-    return package not in _MACHINERY and not _holds(path.parts, ("opscope", "runtimes", "executorch", "export"))
+    return package not in _MACHINERY and not _has_sequence(path.parts, ("opscope", "runtimes", "executorch", "export"))
 
 
 def source_of(node: Any) -> ModelLine | None:  # noqa: ANN401 - a node of torch.fx
-    """The line of Python that a node of an exported graph came from."""
-    return _recorded(str(node.meta.get("stack_trace") or ""), last=True)
+    """Return the line of Python that a node of an exported graph came from; None if it is unknown."""
+    return _find_line_in_text(str(node.meta.get("stack_trace") or ""), last=True)
 
 
-def _holds(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    return any(parts[at : at + len(wanted)] == wanted for at in range(len(parts)))
+def _has_sequence(parts: tuple[str, ...], sequence: tuple[str, ...]) -> bool:
+    return any(parts[at : at + len(sequence)] == sequence for at in range(len(parts)))
 
 
-def _recorded(said: str, *, last: bool = False) -> ModelLine | None:
-    """A line of the model's code that a text names: the last one of a recorded stack."""
-    lines = [ModelLine(match["file"], int(match["line"])) for match in _FRAME.finditer(said)]
-    model_lines = lines if last else [place for place in lines if is_model_code(place.file)]
+def _find_line_in_text(text: str, *, last: bool = False) -> ModelLine | None:
+    """Return a line of the model's code that a text names: the last such line of a recorded stack; None without one."""
+    lines = [ModelLine(match["file"], int(match["line"])) for match in _FRAME.finditer(text)]
+    model_lines = lines if last else [model_line for model_line in lines if is_model_code(model_line.file)]
     return model_lines[-1] if model_lines else None
 
 
 def _line_of_operator(operator: str, graphs: Iterable[Any]) -> ModelLine | None:
-    """The line of the first node that calls an operator, whatever the overload, else one that it is a part of."""
-    called = [node for graph in graphs for node in graph.graph.nodes if node.op == "call_function"]
+    """Return the line of the first node that calls an operator, with any overload, else of one that contains it."""
+    call_nodes = [node for graph in graphs for node in graph.graph.nodes if node.op == "call_function"]
     name = operator.split(".")[1]
-    same = [node for node in called if _name(node) == name]
-    whole = [node for node in called if name.strip("_") in _name(node)]
-    lines = [place for node in (*same, *whole) if (place := source_of(node)) is not None]
+    exact = [node for node in call_nodes if _operator_name(node) == name]
+    containing = [node for node in call_nodes if name.strip("_") in _operator_name(node)]
+    lines = [model_line for node in (*exact, *containing) if (model_line := source_of(node)) is not None]
     return lines[0] if lines else None
 
 
-def _name(node: Any) -> str:  # noqa: ANN401 - a node of torch.fx
-    """Name of the operator without namespace and overload."""
+def _operator_name(node: Any) -> str:  # noqa: ANN401 - a node of torch.fx
+    """Return the name of a node's operator without namespace and overload."""
     return [*str(node.target).split("."), ""][1]
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -150,7 +154,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _frames(error: BaseException) -> Iterator[tuple[Any, int]]:
+def _iterate_frames(error: BaseException) -> Iterator[tuple[Any, int]]:
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
@@ -158,7 +162,7 @@ def _frames(error: BaseException) -> Iterator[tuple[Any, int]]:
 
 
 def first_line(error: BaseException) -> str:
-    """The class of an exception and the first line of what it says."""
+    """Return the class of an exception and the first line of its message."""
     lines = str(error).strip().splitlines()
     text = lines[0].strip() if lines else ""
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__

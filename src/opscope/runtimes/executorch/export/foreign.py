@@ -1,4 +1,4 @@
-"""Models of the user's own: importing their module, calling what builds them, and taking what comes back."""
+"""Load the user's own models: import their module, call what builds them, and convert the result."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def callable_name(module: ModuleType, where: str) -> str:
     givers = [name for name, value in vars(module).items() if _gives_example_model(value, module)]
     if len(givers) == 1:
         return givers[0]
-    classes = [name for name, found in vars(module).items() if is_own_module(found, module)]
+    classes = [name for name, value in vars(module).items() if is_own_module(value, module)]
     ready = [name for name in classes if not needed(vars(module)[name])]
     if len(ready) == 1:
         return ready[0]
@@ -66,7 +66,7 @@ def callable_name(module: ModuleType, where: str) -> str:
         )
     if classes:
         name = classes[-1]
-        call = f"{name}({', '.join(f'{one}=...' for one in needed(vars(module)[name]))})"
+        call = f"{name}({', '.join(f'{argument}=...' for argument in needed(vars(module)[name]))})"
         problem = f"no class can be built without arguments: {', '.join(classes[:_FEW])}"
         hint = f"add to it: model = {call} and example_inputs = (torch.randn(...),)"
         raise NotFoundError(problem, where=where, hint=hint)
@@ -80,31 +80,35 @@ def _gives_example_model(value: object, module: ModuleType) -> bool:
     return is_own_class and all(hasattr(value, name) for name in _INTERFACE)
 
 
-def is_own_module(found: object, module: ModuleType) -> bool:
-    """Whether it is a class of modules that a file defines itself."""
-    bases = [f"{base.__module__}.{base.__name__}" for base in found.__mro__] if isinstance(found, type) else []
-    return "torch.nn.modules.module.Module" in bases and getattr(found, "__module__", "") == module.__name__
+def is_own_module(value: object, module: ModuleType) -> bool:
+    """Return whether a value is a class of modules that a file defines itself."""
+    bases = [f"{base.__module__}.{base.__name__}" for base in value.__mro__] if isinstance(value, type) else []
+    return "torch.nn.modules.module.Module" in bases and getattr(value, "__module__", "") == module.__name__
 
 
-def needed(found: Callable[..., Any]) -> list[str]:
-    """The arguments without which it cannot be called; none where Python cannot tell."""
+def needed(function: Callable[..., Any]) -> list[str]:
+    """Return the arguments without which a callable cannot be called; empty if Python cannot tell."""
     try:
-        parameters = inspect.signature(found).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind not in variable]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in variable
+    ]
 
 
 def inputs_beside(module: ModuleType) -> tuple[Any, ...] | None:
-    """``example_inputs`` of a file: a tensor, a tuple, or a function that gives one; None where there are none."""
-    given = getattr(module, INPUTS, None)
-    value = given() if callable(given) and not hasattr(given, "shape") else given
+    """Return ``example_inputs`` of a file: a tensor, a tuple, or the result of a function; None if there are none."""
+    example_inputs = getattr(module, INPUTS, None)
+    value = example_inputs() if callable(example_inputs) and not hasattr(example_inputs, "shape") else example_inputs
     return value if value is None or isinstance(value, tuple) else (value,)
 
 
 def example_input(model: Any) -> str:  # noqa: ANN401 - likewise
-    """An input that fits the first layer with weights, as code."""
+    """Return an input, as code, that fits the first layer with weights."""
     for part in model.modules():
         if type(part).__name__ in LIKELY_INPUTS:
             size, code = LIKELY_INPUTS[type(part).__name__]
@@ -118,11 +122,11 @@ _INTERFACE = ("get_eager_model", GET_INPUTS)
 
 
 def named_module(name: str) -> ModuleType:
-    """An importable module, which may stand in the current directory.
+    """Import a module by name, which may be in the current directory.
 
-    That directory comes last: a file there that bears the name of an installed module is not executed in its place.
+    That directory comes last: a file there with the name of an installed module is not executed in its place.
     """
-    _also_found_in(Path.cwd())
+    _append_import_path(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -135,9 +139,10 @@ def named_module(name: str) -> ModuleType:
 
 
 def file_module(path: Path) -> ModuleType:
-    """The module in a file; what stands beside the file, or in the current directory, can be imported by it.
+    """Import the module in a file, which may import from the file's directory and from the current one.
 
-    Both come last, see :func:`named_module`. A file with relative imports is imported as a part of its packages.
+    Both directories come last, see :func:`named_module`. A file with relative imports is imported as a part of its
+    packages.
     """
     if path.name == _PACKAGE or (dots := _most_dots(path)):
         return _in_packages(path.resolve(), 0 if path.name == _PACKAGE else dots)
@@ -146,8 +151,8 @@ def file_module(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError("it is not a Python file", where=path, hint="give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    _also_found_in(path.resolve().parent)
-    _also_found_in(Path.cwd())
+    _append_import_path(path.resolve().parent)
+    _append_import_path(Path.cwd())
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -157,16 +162,16 @@ def file_module(path: Path) -> ModuleType:
 
 
 def _most_dots(path: Path) -> int:
-    """The dots of the relative import that leads up farthest; 0 without any, and of what is no Python."""
+    """Return the number of dots of the relative import that leads up farthest; 0 without any."""
     try:
-        found = ast.walk(ast.parse(path.read_bytes()))
-        return max((node.level for node in found if isinstance(node, ast.ImportFrom)), default=0)
+        nodes = ast.walk(ast.parse(path.read_bytes()))
+        return max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return 0
 
 
 def _in_packages(file: Path, dots: int) -> ModuleType:
-    """The module of a file, in the directories above it that are packages or that its imports take for ones."""
+    """Import the module of a file as part of the directories above it that are packages or that its imports need."""
     directory = file.parent
     chain = [directory]
     while (chain[0].parent / _PACKAGE).is_file() or len(chain) < dots:
@@ -174,20 +179,20 @@ def _in_packages(file: Path, dots: int) -> ModuleType:
             problem = f"its relative imports go up {dots} directories, more than exist"
             raise UsageError(problem, where=file, hint="give the file inside its package")
         chain.insert(0, chain[0].parent)
-    name = _free_name(_identifier(chain[0].name))
-    _also_found_in(chain[0].parent)
-    _also_found_in(Path.cwd())
+    name = _free_name(_to_identifier(chain[0].name))
+    _append_import_path(chain[0].parent)
+    _append_import_path(Path.cwd())
     try:
-        for number, place in enumerate(chain):
-            name = f"{name}.{_identifier(place.name)}" if number else name
-            _package(name, place)
+        for number, package_directory in enumerate(chain):
+            name = f"{name}.{_to_identifier(package_directory.name)}" if number else name
+            _import_package(name, package_directory)
         return sys.modules[name] if file.name == _PACKAGE else importlib.import_module(f"{name}.{file.stem}")
     except Exception as error:  # likewise
         raise _import_error(str(file), error) from error
 
 
-def _package(name: str, directory: Path) -> None:
-    """Import a directory as a package of this name; one without a file of its own holds modules and nothing else."""
+def _import_package(name: str, directory: Path) -> None:
+    """Import a directory as a package of this name; one without a file of its own contains only modules."""
     if name in sys.modules:
         return
     file = directory / _PACKAGE
@@ -199,51 +204,51 @@ def _package(name: str, directory: Path) -> None:
         spec.loader.exec_module(module)
 
 
-def _identifier(name: str) -> str:
+def _to_identifier(name: str) -> str:
     return re.sub(r"\W", "_", name) or "_"
 
 
-def _also_found_in(directory: Path) -> None:
-    """Let modules of a directory be imported, where no installed one has their name."""
+def _append_import_path(directory: Path) -> None:
+    """Let modules of a directory be imported, unless an installed one has their name."""
     importlib.import_module("executorch")  # it has no file of its own, so that one of its name would be taken for it
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
 
 
 def _free_name(stem: str) -> str:
-    """A name for the module of a file that no other module has: torch may import that one later."""
+    """Return a name for a file's module that no other module has, since torch may import that one later."""
     taken = stem in sys.modules or "." in stem or importlib.util.find_spec(stem) is not None
     return f"model_in_{stem.replace('.', '_')}" if taken else stem
 
 
 def called(module: ModuleType, name: str, where: str) -> EagerModel:
-    """The model that a callable of a module builds, or is; without a name the one that the module has."""
+    """Return the model that a callable of a module builds, or is; without a name, that of ``callable_name``."""
     name = name or callable_name(module, where)
-    found = getattr(module, name, None)
-    if found is None:
+    model_object = getattr(module, name, None)
+    if model_object is None:
         callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise NotFoundError(f"the module has no {name!r}", where=where, hint=did_you_mean(name, callables))
-    if hasattr(found, "named_modules") and not isinstance(found, type):
-        return as_model(_with_inputs(found, module, name, where), where)
-    if not callable(found):
-        problem = f"{name} must be callable, got {type(found).__name__}"
+    if hasattr(model_object, "named_modules") and not isinstance(model_object, type):
+        return as_model(_with_inputs(model_object, module, name, where), where)
+    if not callable(model_object):
+        problem = f"{name} must be callable, got {type(model_object).__name__}"
         raise UsageError(problem, where=where, hint=f"write a function without arguments that will {_WANTED}")
-    if missing := needed(found):
+    if missing := needed(model_object):
         call = f"{name}({', '.join(f'{argument}=...' for argument in missing)})"
         hint = f"write a function without arguments and name it: def build(): return {call}, (torch.randn(...),)"
         raise UsageError(f"{name} needs arguments: {', '.join(missing)}", where=where, hint=hint)
-    return built(lambda: _complete(found(), module, where), where)
+    return built(lambda: _add_missing_inputs(model_object(), module, where), where)
 
 
-def _complete(value: Any, module: ModuleType, where: str) -> Any:  # noqa: ANN401 - whatever the user's code returned
-    """A module without inputs gets those that stand beside it; all else is as it was returned."""
+def _add_missing_inputs(value: Any, module: ModuleType, where: str) -> Any:  # noqa: ANN401 - whatever the user's code returned
+    """Add the example inputs of the file to a module that was returned without inputs."""
     if not hasattr(value, "named_modules") or all(hasattr(value, name) for name in _INTERFACE):
         return value
     return _with_inputs(value, module, f"{type(value).__name__}(...)", where)
 
 
 def _with_inputs(model: Any, module: ModuleType, call: str, where: str) -> tuple[Any, ...]:  # noqa: ANN401 - likewise
-    """The exporter runs a module once with inputs, which nothing but its author knows."""
+    """Return a model with the example inputs of its file. Raises UsageError if the file has none."""
     inputs = inputs_beside(module)
     if inputs is not None:
         return model, inputs
@@ -251,7 +256,7 @@ def _with_inputs(model: Any, module: ModuleType, call: str, where: str) -> tuple
 
 
 def built(builder: Callable[[], Any], where: str) -> EagerModel:
-    """What a builder gives, as a model."""
+    """Call a builder and return its result as a model; whatever it raises becomes an error of opscope."""
     try:
         return as_model(builder(), where)
     except OpscopeError:
@@ -267,10 +272,10 @@ def built(builder: Callable[[], Any], where: str) -> EagerModel:
 
 
 def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever the user's code returned
-    """A model from what a builder returned, in evaluation mode.
+    """Convert what a builder returned to a model in evaluation mode.
 
-    Taken are an EagerModel, ``(module, inputs)``, ``(module, inputs, kwargs)``, and objects with ExecuTorch's interface
-    for example models (``get_eager_model``, ``get_example_inputs``).
+    Accepted are an EagerModel, ``(module, inputs)``, ``(module, inputs, kwargs)``, and objects with ExecuTorch's
+    interface for example models (``get_eager_model``, ``get_example_inputs``).
     """
     if all(hasattr(value, name) for name in _INTERFACE):
         # From an object with ExecuTorch's interface for example models; the last two functions are optional there
@@ -286,12 +291,12 @@ def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever t
         problem = f"the builder returned {type(value).__name__}, not a model with example inputs"
         raise UsageError(problem, where=where, hint=_WANTED)
     for name, method in value.methods.items():
-        _check(name, method, where)
+        _check_method(name, method, where)
         method.module.eval()
     return value
 
 
-def _check(name: str, method: EagerMethod, where: str) -> None:
+def _check_method(name: str, method: EagerMethod, where: str) -> None:
     import torch
 
     if not isinstance(method.module, torch.nn.Module):
@@ -308,17 +313,17 @@ def _import_error(where: str, error: Exception) -> MissingDependencyError | Usag
         package = error.name.partition(".")[0]
         hint = f"install it with: pip install {package}; `opscope models` lists what some models need"
         return MissingDependencyError(f"{package} is needed and not installed", where=where, hint=hint)
-    place = place_of(error)
+    model_line = place_of(error)
     if isinstance(error, SyntaxError):
         return UsageError(f"syntax error in line {error.lineno}: {error.msg}", where=where, hint="fix the file")
-    at = f" at {place}" if place else ""
-    problem = f"importing it fails{at}: {type(error).__name__}: {error}"
+    location = f" at {model_line}" if model_line else ""
+    problem = f"importing it fails{location}: {type(error).__name__}: {error}"
     return UsageError(problem, where=where, hint="the module must be importable: try python -c 'import ...'")
 
 
 def _build_error(where: str, error: Exception) -> ExportError:
-    found = export_error("building the model", error)
+    shown_error = export_error("building the model", error)
     hint = "call it in a Python shell first: without arguments it must return a model; see the export log"
     if isinstance(error, OSError):
         hint = "a file or download is unavailable; transformers:CONFIGCLASS builds architectures without weights"
-    return ExportError(found.problem, where=where, hint=hint)
+    return ExportError(shown_error.problem, where=where, hint=hint)

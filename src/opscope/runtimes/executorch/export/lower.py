@@ -1,4 +1,4 @@
-"""From a PyTorch model to a .pte, its .etrecord and its graph, through torch.export and a partitioner."""
+"""Lower a PyTorch model to a .pte, its .etrecord and its graph, through torch.export and a partitioner."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 LOWERING, PARTITIONING, COMPILING = "lowering to the edge dialect", "partitioning", "compiling delegates"
 _RECURRENT = {f"aten.{name}.input": name.partition("_")[0] for name in ("gru", "lstm", "rnn_tanh", "rnn_relu")}
 _SECONDS = 10.0
-"""Between two details of a stage: there may be hundreds of delegates, and a log is no place for all."""
+"""Seconds between two details of a stage: there may be hundreds of delegates, too many for a log."""
 _BATCH_FIRST = -1
-"""Place of the argument ``batch_first`` of the recurrent operators of ATen."""
+"""Position of the argument ``batch_first`` of the recurrent operators of ATen."""
 
 
 def unrolled_layers(program: Any) -> list[UnrolledLayer]:  # noqa: ANN401 - torch is not typed here
-    """The recurrent layers of an exported program that lowering turns into operators for each of their steps."""
-    return [_layer(node) for node in program.graph.nodes if str(node.target) in _RECURRENT]
+    """Return the recurrent layers of an exported program that lowering turns into operators for each of their steps."""
+    return [_describe_layer(node) for node in program.graph.nodes if str(node.target) in _RECURRENT]
 
 
-def _layer(node: Any) -> UnrolledLayer:  # noqa: ANN401 - a node of torch.fx
+def _describe_layer(node: Any) -> UnrolledLayer:  # noqa: ANN401 - a node of torch.fx
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     shape = node.args[0].meta["val"].shape
     steps = shape[1 if node.args[_BATCH_FIRST] else 0]
@@ -46,49 +46,49 @@ def _layer(node: Any) -> UnrolledLayer:  # noqa: ANN401 - a node of torch.fx
 
 
 def told(layers: list[UnrolledLayer]) -> str:
-    """That layers are unrolled, in a few words; empty without any."""
+    """Return a short text about the unrolled layers; empty without any."""
     return ", ".join(
-        f"{one.module or 'the model'}: {one.kind} of {one.steps or 'all'} steps, unrolled" for one in layers
+        f"{layer.module or 'the model'}: {layer.kind} of {layer.steps or 'all'} steps, unrolled" for layer in layers
     )
 
 
 class Lowering:
-    """Says what a lowering is at."""
+    """Reports the progress of a lowering."""
 
-    def __init__(self, heard: StageProgress) -> None:
-        self._heard = heard
+    def __init__(self, progress: StageProgress) -> None:
+        self._heard = progress
         self._delegates = self._done = 0
 
     def announced(self, partitioner: Any) -> Any:  # noqa: ANN401 - torch is not typed here
-        """The partitioner, which says when it begins, and how many delegates are compiled then."""
+        """Wrap a partitioner so that it reports its beginning and how many delegates are compiled then."""
         partition = partitioner.partition
 
         def saying(program: Any) -> Any:  # noqa: ANN401 - likewise
             operators = sum(node.op == "call_function" for node in program.graph.nodes)
             self._heard(PARTITIONING, "")
             self._heard(PARTITIONING, counted_text(operators, "operator"))
-            found = partition(program)
-            self._delegates += len(found.partition_tags)
+            partitioned = partition(program)
+            self._delegates += len(partitioned.partition_tags)
             self._heard(COMPILING, "")
             self._heard(COMPILING, f"{self._done} of {self._delegates}")
-            return found
+            return partitioned
 
         partitioner.partition = saying
         return partitioner
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """Say every few seconds how many delegates XNNPACK's backend has compiled by then."""
+        """Report every few seconds how many delegates XNNPACK's backend has compiled."""
         from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 
-        compile_one, said = XnnpackBackend.preprocess, time.monotonic()
+        compile_one, last_report = XnnpackBackend.preprocess, time.monotonic()
 
-        def counting(*given: Any) -> Any:  # noqa: ANN401 - likewise
-            nonlocal said
-            made = compile_one(*given)
+        def counting(*arguments: Any) -> Any:  # noqa: ANN401 - likewise
+            nonlocal last_report
+            made = compile_one(*arguments)
             self._done += 1
-            if time.monotonic() - said >= _SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - last_report >= _SECONDS:
+                last_report = time.monotonic()
                 self._heard(COMPILING, f"{self._done} of {self._delegates}")
             return made
 
@@ -100,7 +100,7 @@ class Lowering:
 
 
 def of_methods(programs: Mapping[str, Any]) -> dict[str, list[UnrolledLayer]]:
-    """The unrolled layers of each method."""
+    """Return the unrolled layers of each method."""
     return {name: unrolled_layers(program) for name, program in programs.items()}
 
 
@@ -112,10 +112,10 @@ class GraphNode(msgspec.Struct, frozen=True):
         op: kind of node, as torch.fx names it: ``placeholder``, ``call_function``, ``get_attr`` or ``output``.
         target: the operator with overload, or the name of a parameter or input.
         inputs: names of the nodes that it reads, each once.
-        outputs: tensors that it makes.
-        module: qualified name of the submodule it belongs to; null when not known.
-        module_type: class of that submodule; likewise.
-        source: file and line of the Python that caused it; likewise.
+        outputs: tensors that it writes.
+        module: qualified name of the submodule it belongs to; null if unknown.
+        module_type: class of that submodule; null if unknown.
+        source: file and line of the Python that caused it; null if unknown.
     """
 
     name: str
@@ -136,7 +136,7 @@ class MethodGraph(msgspec.Struct, frozen=True):
 
 
 class ModelGraph(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.graph/1"):
-    """What torch.export made of a model, with quantisation, before it was lowered."""
+    """The graphs that torch.export made of a model, with quantisation, before lowering."""
 
     model: str
     dtype: str
@@ -144,68 +144,73 @@ class ModelGraph(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.g
 
 
 def model_graph(model: str, dtype: str, programs: Mapping[str, Any]) -> ModelGraph:
-    """The graphs of exported programs."""
+    """Return the graphs of exported programs."""
     return ModelGraph(
-        model, dtype, [MethodGraph(name, [_node(node) for node in one.graph.nodes]) for name, one in programs.items()]
+        model,
+        dtype,
+        [
+            MethodGraph(name, [_describe_node(node) for node in program.graph.nodes])
+            for name, program in programs.items()
+        ],
     )
 
 
-def _node(node: Any) -> GraphNode:  # noqa: ANN401 - a node of torch.fx
-    place, stack = source_of(node), list((node.meta.get("nn_module_stack") or {}).values())
+def _describe_node(node: Any) -> GraphNode:  # noqa: ANN401 - a node of torch.fx
+    model_line, stack = source_of(node), list((node.meta.get("nn_module_stack") or {}).values())
     module, kind = stack[-1] if stack else (None, None)
     return GraphNode(
         name=node.name,
         op=node.op,
         target=str(node.target),
-        inputs=[one.name for one in node.all_input_nodes],
+        inputs=[input_node.name for input_node in node.all_input_nodes],
         outputs=tensor_specs(node.meta.get("val")),
         module=module or None,
         module_type=kind if kind is None or isinstance(kind, str) else kind.__name__,
-        source=None if place is None else f"{place.file}:{place.line}",
+        source=None if model_line is None else f"{model_line.file}:{model_line.line}",
     )
 
 
 def tensor_specs(value: Any) -> list[TensorSpec]:  # noqa: ANN401 - a tree of tensors and other values
-    """Shape and type of every tensor in a tree of values."""
+    """Return shape and type of every tensor in a tree of values."""
     from torch import Tensor
     from torch.utils import _pytree
 
-    return [_spec(leaf) for leaf in _pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+    return [_specify_tensor(leaf) for leaf in _pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
-def _spec(tensor: Any) -> TensorSpec:  # noqa: ANN401 - torch is not typed here
+def _specify_tensor(tensor: Any) -> TensorSpec:  # noqa: ANN401 - torch is not typed here
     shape = [size if isinstance(size, int) else str(size) for size in tensor.shape]
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."))
 
 
 MADE_BATCHES = 4
-"""Calibration batches when the model gives none: the example inputs, then seeded ones like them."""
+"""Number of calibration batches if the model gives none: the example inputs, then seeded ones like them."""
 _SEED = 1
 
 
 def calibration_inputs(method: EagerMethod, choice: Quantisation) -> Sequence[Inputs]:
-    """What a method is calibrated on: what the model's author gave, else inputs made like the examples.
+    """Return the inputs that a method is calibrated on: those of the model's author, else ones like the examples.
 
-    Made inputs are normal numbers with the mean and spread of the example, and its own integers in another order, so
-    that indices stay valid.
+    Generated inputs are normal numbers with the mean and spread of the example, and its own integers in another
+    order, so that indices stay valid.
     """
     if choice.calibration is None:
-        return [method.inputs, *_made(method.inputs)]
-    given = list(choice.calibration)
-    if not given or any(len(inputs) != len(method.inputs) for inputs in given):
+        return [method.inputs, *_generate_inputs(method.inputs)]
+    author_inputs = list(choice.calibration)
+    if not author_inputs or any(len(inputs) != len(method.inputs) for inputs in author_inputs):
         problem = f"calibration needs at least one tuple of {counted_text(len(method.inputs), 'input')} each"
         raise UsageError(problem, where="Quantisation.calibration", hint="or None to generate inputs like the examples")
-    return given
+    return author_inputs
 
 
-def _made(example: Inputs) -> list[Inputs]:
+def _generate_inputs(example: Inputs) -> list[Inputs]:
     import torch
 
     generator = torch.Generator().manual_seed(_SEED)
-    return [tuple(_like(value, generator) for value in example) for _ in range(MADE_BATCHES - 1)]
+    return [tuple(_generate_like(value, generator) for value in example) for _ in range(MADE_BATCHES - 1)]
 
 
-def _like(value: Any, generator: Any) -> Any:  # noqa: ANN401 - torch is not typed here
+def _generate_like(value: Any, generator: Any) -> Any:  # noqa: ANN401 - torch is not typed here
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -219,7 +224,7 @@ def _like(value: Any, generator: Any) -> Any:  # noqa: ANN401 - torch is not typ
 
 
 def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic: bool) -> Any:  # noqa: ANN401 - likewise
-    """The graph with quantise and dequantise nodes."""
+    """Return the graph with quantise and dequantise nodes."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -230,7 +235,7 @@ def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic:
     config = get_symmetric_quantization_config(is_per_channel=choice.per_channel, is_dynamic=dynamic)
     quantizer = XNNPACKQuantizer().set_global(config)
     if choice.skip:
-        quantizer.set_filter_function(lambda node: not _belongs(node, choice.skip))
+        quantizer.set_filter_function(lambda node: not _is_in_submodules(node, choice.skip))
     # Ranges that are found at run time need one call only, which makes their observers known.
     batches = [method.inputs] if dynamic else calibration_inputs(method, choice)
     prepared = prepare_pt2e(graph, quantizer)
@@ -241,8 +246,8 @@ def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic:
     return converted
 
 
-def _belongs(node: Any, names: Sequence[str]) -> bool:  # noqa: ANN401 - a node of torch.fx
-    """Whether a node came from one of these submodules, or from a part of one."""
+def _is_in_submodules(node: Any, names: Sequence[str]) -> bool:  # noqa: ANN401 - a node of torch.fx
+    """Return whether a node came from one of these submodules, or from a part of one."""
     paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     return any(path == name or path.startswith(f"{name}.") for path in paths for name in names)
 
@@ -256,20 +261,20 @@ def _check_skipped(module: Any, names: Sequence[str]) -> None:  # noqa: ANN401 -
 
 
 def _check_quantised(graph: Any, *, dynamic: bool) -> None:  # noqa: ANN401 - likewise
-    named = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
-    if any("quantized_decomposed" in name or "torchao.quantize" in name for name in named):
+    operators = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+    if any("quantized_decomposed" in name or "torchao.quantize" in name for name in operators):
         return
-    what = "dynamically; only linear layers and convolutions support that" if dynamic else "by XNNPACK's quantiser"
+    manner = "dynamically; only linear layers and convolutions support that" if dynamic else "by XNNPACK's quantiser"
     hint = "--dtype int8 quantises more kinds of operators" if dynamic else "--dtype fp32 or fp16 leaves it as it is"
-    raise ExportError(f"quantising failed: no operator in the model can be quantised {what}", hint=hint)
+    raise ExportError(f"quantising failed: no operator in the model can be quantised {manner}", hint=hint)
 
 
 GROUP = 32
-"""Weights of 4 bits that share a scale, as ExecuTorch's own configuration of ``8da4w`` has it."""
+"""Number of 4-bit weights that share a scale, as ExecuTorch's own configuration of ``8da4w`` has it."""
 
 
 def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN401 - likewise
-    """Give the linear layers of a module weights of 4 bits and activations of 8, as ExecuTorch's ``8da4w`` does."""
+    """Give the linear layers of a module 4-bit weights and 8-bit activations, as ExecuTorch's ``8da4w`` does."""
     import torch
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
     from torchao.quantization.granularity import PerGroup
@@ -293,7 +298,7 @@ def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN40
 
 @contextlib.contextmanager
 def step(name: str, progress: StageProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
-    """A step of an export: what it raises becomes an error that names it."""
+    """Run a step of an export; what it raises becomes an error that names the step."""
     progress(name, "")
     try:
         yield
@@ -303,25 +308,28 @@ def step(name: str, progress: StageProgress, graphs: Iterable[Any] = ()) -> Iter
         raise export_error(name, error, graphs) from error
 
 
-def export(model: EagerModel, name: str, choice: Choice, program: Path, heard: StageProgress) -> Lowered:
-    """Export a model and write its files."""
+def export(model: EagerModel, name: str, choice: Choice, program: Path, progress: StageProgress) -> Lowered:
+    """Export a model and write its files: the program, its record, and its graph."""
     import torch
 
     with torch.no_grad():
-        methods = _converted(model.methods, choice.dtype)
-        programs = {key: _exported(key, one, model, choice, heard) for key, one in methods.items()}
+        methods = _convert_methods(model.methods, choice.dtype)
+        programs = {key: _export_method(key, method, model, choice, progress) for key, method in methods.items()}
         layers = of_methods(programs)
-        lowering = Lowering(heard)
-        with step(LOWERING, heard, programs.values()), lowering.counted():
+        lowering = Lowering(progress)
+        with step(LOWERING, progress, programs.values()), lowering.counted():
             from executorch.exir import to_edge_transform_and_lower
 
-            if why := told([one for own in layers.values() for one in own]):
-                heard(LOWERING, why)
-            partitioner = {name: [lowering.announced(one) for one in _partitioners(choice)] for name in programs}
+            if layers_text := told([layer for method_layers in layers.values() for layer in method_layers]):
+                progress(LOWERING, layers_text)
+            partitioner = {
+                name: [lowering.announced(method_partitioner) for method_partitioner in _make_partitioners(choice)]
+                for name in programs
+            }
             edge = to_edge_transform_and_lower(dict(programs), partitioner=partitioner, generate_etrecord=True)
-        with step("planning memory", heard, programs.values()):
+        with step("planning memory", progress, programs.values()):
             lowered = edge.to_executorch()
-        with step("serialising", heard, programs.values()):
+        with step("serialising", progress, programs.values()):
             lowered.save(str(program))
             problem = record_written(lowered, program.with_suffix(".etrecord"))
             graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
@@ -330,7 +338,10 @@ def export(model: EagerModel, name: str, choice: Choice, program: Path, heard: S
 
 
 def record_written(lowered: Any, path: Path) -> str | None:  # noqa: ANN401 - torch is not typed here
-    """Write the ETRecord; why it cannot be, else None. The program does not need it, so no export fails for it."""
+    """Write the ETRecord; return why it could not be written, else None.
+
+    The program does not need the record, so no export fails because of it.
+    """
     try:
         lowered.get_etrecord().save(str(path))
     except Exception as error:  # noqa: BLE001 - whatever torch's serialiser raises; the traceback goes to the log
@@ -341,7 +352,7 @@ def record_written(lowered: Any, path: Path) -> str | None:  # noqa: ANN401 - to
 
 
 class Lowered(NamedTuple):
-    """What was lowered."""
+    """Result of a lowering."""
 
     methods: Mapping[str, EagerMethod]  # with inputs in the exported number type
     programs: Mapping[str, Any]  # exported programs by method
@@ -349,16 +360,16 @@ class Lowered(NamedTuple):
     unrolled: Mapping[str, list[UnrolledLayer]]  # recurrent layers by method
 
     def described(self, name: str, model: EagerModel, choice: Choice) -> ExportedMethod:
-        """What the record of the export says about a method; its outputs come from running it."""
+        """Describe a method for the record of the export, without its outputs, which come from running it."""
         method, nodes = self.methods[name], self.programs[name].graph.nodes
-        called = [str(node.target) for node in nodes if node.op == "call_function"]
+        targets = [str(node.target) for node in nodes if node.op == "call_function"]
         static = choice.dtype == INT8
         return ExportedMethod(
             name=name,
             inputs=tensor_specs((method.inputs, dict(method.kwargs))),
             outputs=[],
-            nodes=len(called),
-            quantised=sum("quantize" in target for target in called),
+            nodes=len(targets),
+            quantised=sum("quantize" in target for target in targets),
             tokens=method.tokens,
             calibration=len(calibration_inputs(method, model.quantisation)) if static else None,
             calibration_made=model.quantisation.calibration is None if static else None,
@@ -366,15 +377,18 @@ class Lowered(NamedTuple):
         )
 
 
-def _converted(methods: Mapping[str, EagerMethod], dtype: str) -> dict[str, EagerMethod]:
-    """The methods with modules and inputs in half precision, where that is asked for."""
+def _convert_methods(methods: Mapping[str, EagerMethod], dtype: str) -> dict[str, EagerMethod]:
+    """Return the methods with modules and inputs in half precision, if the number type asks for it."""
     if dtype != FP16:
         return dict(methods)
     return {name: halved(method) for name, method in methods.items()}
 
 
 def halved(method: EagerMethod) -> EagerMethod:
-    """A method in half precision; its module is changed, as those that share parts with it must be."""
+    """Convert a method to half precision.
+
+    Its module is changed in place, as modules that share parts with it must be.
+    """
     import torch
     from torch.utils import _pytree
 
@@ -387,7 +401,7 @@ def halved(method: EagerMethod) -> EagerMethod:
     return Method(method.module.half(), inputs, kwargs, method.dynamic_shapes, method.tokens)
 
 
-def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, progress: StageProgress) -> Any:  # noqa: ANN401
+def _export_method(name: str, method: EagerMethod, model: EagerModel, choice: Choice, progress: StageProgress) -> Any:  # noqa: ANN401
     import torch
 
     def run(module: Any) -> Any:  # noqa: ANN401 - torch is not typed here
@@ -413,7 +427,7 @@ def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice,
         return run(graph)
 
 
-def _partitioners(choice: Choice) -> list[Any]:
+def _make_partitioners(choice: Choice) -> list[Any]:
     if choice.backend != XNNPACK:
         return []
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import (

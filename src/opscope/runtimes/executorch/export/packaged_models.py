@@ -1,13 +1,14 @@
-"""Models of other packages: any architecture of Hugging Face's transformers, and ExecuTorch's own examples.
+"""Build models of other packages: any architecture of Hugging Face's transformers, and ExecuTorch's own examples.
 
-``transformers:CONFIGCLASS`` is small and has random weights. The configuration class is made with small sizes where it
-has such parameters, and so are the configurations inside of it; widths and heads that differ from stage to stage stay
-as they are. A backbone that timm would give becomes a small ResNet. The model comes from ``AutoModel``, or is the class
-beside the configuration; nothing is downloaded. A wrapper takes positional tensors and gives a tuple of tensors.
+``transformers:CONFIGCLASS`` is small and has random weights. The configuration class is made with small sizes
+where it has such parameters, and so are the configurations inside of it; widths and heads that differ from
+stage to stage stay as they are. A backbone that timm would give becomes a small ResNet. The model comes from
+``AutoModel``, or is the class beside the configuration; nothing is downloaded. A wrapper takes positional
+tensors and gives a tuple of tensors.
 
-``executorch:NAME`` is of the registry that ExecuTorch's package carries (``executorch.examples.models``). Which of them
-build was tried with executorch 1.5.1 and torch 2.13 on a machine without network; the others download weights or need
-a package that is named here.
+``executorch:NAME`` is of the registry that ExecuTorch's package carries (``executorch.examples.models``). Which
+of them build was tested with executorch 1.5.1 and torch 2.13 on a machine without network; the others download
+weights or need a package that is named here.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ _SMALL = {
     "head_dim": _WIDTH // _HEADS,
     "d_kv": _WIDTH // _HEADS,
 }
-"""Sizes that make a model small, by the names that architectures use."""
+"""Sizes that make a model small, by the parameter names that architectures use."""
 _BACKBONE = {"depths": (1, 1, 1, 1), "hidden_sizes": (32, 64, 96, 128), "embedding_size": 32}
-"""A small ResNet, where a model would take ResNet-50 from timm."""
+"""Settings of a small ResNet, used where a model would take ResNet-50 from timm."""
 _BINS = ("input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins")
 _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "sep_token_id")
 
 
 def transformers_model(config_class: str) -> EagerModel:
-    """A small random model of a configuration class, as ``BertConfig``."""
+    """Return a small random model of a configuration class, such as ``BertConfig``."""
     if find_spec("transformers") is None:
         hint = f"install it with: {install_command('transformers')}"
         raise MissingDependencyError("transformers is not installed", where=f"transformers:{config_class}", hint=hint)
@@ -63,28 +64,28 @@ def transformers_model(config_class: str) -> EagerModel:
         known = [name for name in dir(transformers) if name.endswith("Config")]
         problem = f"transformers {transformers.__version__} has no configuration {config_class!r}"
         raise NotFoundError(problem, hint=did_you_mean(config_class, known))
-    return built(lambda: _build(config_class), f"transformers:{config_class}")
+    return built(lambda: _build_model(config_class), f"transformers:{config_class}")
 
 
-def _build(config_class: str) -> tuple[Any, Inputs]:
+def _build_model(config_class: str) -> tuple[Any, Inputs]:
     import torch
     import transformers
 
     torch.manual_seed(_SEED)
     config = small_config(getattr(transformers, config_class))
-    model = _model(config).eval().requires_grad_(requires_grad=False)
-    names, inputs = _inputs(model, config)
+    model = _model_of_config(config).eval().requires_grad_(requires_grad=False)
+    names, inputs = _example_inputs(model, config)
     module = _plain_module(model, names)
     _fit_norms(module, inputs)
     return module, inputs
 
 
 def _fit_norms(module: Any, inputs: Inputs) -> None:  # noqa: ANN401 - a model of a library without types here
-    """Let no batch norm make the example inputs smaller than 1 on average, as a trained one would not.
+    """Scale batch norms so that none makes the example inputs smaller than 1 on average, as trained ones would not.
 
-    With the variance 1 that they begin with, and with random scales, as MobileViT gives them, every layer's output is
-    smaller than its input and ends at 1e-40, where kernels round to zero and PyTorch does not. All channels of a norm
-    get one factor: factors of their own would amplify rounding.
+    With the variance 1 that they begin with, and with random scales, as MobileViT gives them, every layer's output
+    is smaller than its input and ends at 1e-40, where kernels round to zero and PyTorch does not. All channels of a
+    norm get one factor: separate factors would amplify rounding.
     """
     import torch
 
@@ -105,8 +106,8 @@ def _fit_norms(module: Any, inputs: Inputs) -> None:  # noqa: ANN401 - a model o
         hook.remove()
 
 
-def _model(config: Any) -> Any:  # noqa: ANN401 - a model of a library without types here
-    """What AutoModel makes of a configuration; parts of larger models are not known to it, but stand beside theirs."""
+def _model_of_config(config: Any) -> Any:  # noqa: ANN401 - a model of a library without types here
+    """Return the model that AutoModel makes of a configuration, else the model class beside the configuration."""
     import transformers
 
     beside = type(config).__name__.removesuffix("Config") + "Model"
@@ -116,31 +117,31 @@ def _model(config: Any) -> Any:  # noqa: ANN401 - a model of a library without t
 
 
 def small_config(config_class: Any) -> Any:  # noqa: ANN401 - a class of a library without types here
-    """A configuration with small sizes where the class has such parameters, the class's own sizes elsewhere."""
+    """Return a configuration with small sizes where the class has such parameters, else with the class's own sizes."""
     known = inspect.signature(config_class.__init__).parameters
     sizes: dict[str, Any] = {
-        name: size for name, size in _SMALL.items() if name in known and not _staged(known[name].default)
+        name: size for name, size in _SMALL.items() if name in known and not _is_per_stage(known[name].default)
     }
-    if "image_size" in known and _staged(known["image_size"].default):
+    if "image_size" in known and _is_per_stage(known["image_size"].default):
         sizes["image_size"] = (_IMAGE,) * len(known["image_size"].default)
-    if "depths" in known and _staged(known["depths"].default):
+    if "depths" in known and _is_per_stage(known["depths"].default):
         sizes["depths"] = tuple(min(depth, _DEPTH) for depth in known["depths"].default)
     ids = {name: 0 for name in _TOKEN_IDS if "vocab_size" in sizes and _too_large(known, name)}
     return config_class(**sizes, **ids, **_inner_configs(config_class))
 
 
-def _staged(default: Any) -> bool:  # noqa: ANN401 - a default of a parameter
-    """Whether a parameter has a value for every stage, or for both sides of an image."""
+def _is_per_stage(default: Any) -> bool:  # noqa: ANN401 - a default of a parameter
+    """Return whether a parameter has a value for every stage, or for both sides of an image."""
     return isinstance(default, list | tuple)
 
 
 def _inner_configs(config_class: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Small configurations of the parts that a class names; a backbone stays as it is, unless timm would give it."""
+    """Return small configurations of the parts that a class names; a backbone is kept unless timm would provide it."""
     import transformers
 
-    named = getattr(config_class, "sub_configs", {})
-    configs = {name: small_config(kind) for name, kind in named.items() if kind is not transformers.AutoConfig}
-    backbone: Any = getattr(config_class(), "backbone_config", None) if "backbone_config" in named else None
+    part_configs = getattr(config_class, "sub_configs", {})
+    configs = {name: small_config(kind) for name, kind in part_configs.items() if kind is not transformers.AutoConfig}
+    backbone: Any = getattr(config_class(), "backbone_config", None) if "backbone_config" in part_configs else None
     if getattr(backbone, "model_type", None) == "timm_backbone":
         stages = [f"stage{at}" for at in backbone.out_indices]
         configs["backbone_config"] = transformers.ResNetConfig(**_BACKBONE, out_features=stages)
@@ -151,8 +152,8 @@ def _too_large(known: Any, name: str) -> bool:  # noqa: ANN401 - parameters of a
     return name in known and isinstance(known[name].default, int) and known[name].default >= _WORDS
 
 
-def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN401 - likewise
-    """Names and example values of the inputs, by what the model says is its main one."""
+def _example_inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN401 - likewise
+    """Return names and example values of the inputs, chosen by the model's main input."""
     import torch
 
     main = model.main_input_name
@@ -161,9 +162,9 @@ def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN40
     channels = getattr(seen, "num_channels", _CHANNELS)
     makers = {
         "input_ids": lambda: words,
-        "pixel_values": lambda: torch.randn(1, channels, *_pair(getattr(seen, "image_size", _IMAGE))),
+        "pixel_values": lambda: torch.randn(1, channels, *_to_pair(getattr(seen, "image_size", _IMAGE))),
         "input_values": lambda: torch.randn(_sound_shape(config)),
-        "input_features": lambda: torch.randn(_spectrum(config)),
+        "input_features": lambda: torch.randn(_spectrogram_shape(config)),
         "past_values": lambda: torch.randn(1, config.context_length, config.num_input_channels),
     }
     if main not in makers:
@@ -173,41 +174,41 @@ def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN40
     if seen is not config and read is not config and main == "input_ids":
         names.append("pixel_values")
         inputs.append(makers["pixel_values"]())
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _accepted(model):
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _forward_parameters(model):
         names.append("decoder_input_ids")
         inputs.append(words[:, :_HEADS])
     return names, tuple(inputs)
 
 
 def _sound_shape(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
-    """The shape of a second of sound, or of its spectrogram where the model takes that under the same name."""
+    """Return the shape of a second of sound, or of its spectrogram if the model takes that under the same name."""
     if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
         return 1, config.max_length, config.num_mel_bins
     return 1, _SAMPLES
 
 
-def _spectrum(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
-    """The shape of a spectrogram: bins first, as in Whisper, or last."""
+def _spectrogram_shape(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
+    """Return the shape of a spectrogram: bins first, as in Whisper, or last."""
     if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
         return 1, config.num_mel_bins, 2 * config.max_source_positions
     bins = next((getattr(config, name) for name in _BINS if hasattr(config, name)), _MELS)
     return 1, _PLACES, bins
 
 
-def _accepted(model: Any) -> Any:  # noqa: ANN401 - a model
+def _forward_parameters(model: Any) -> Any:  # noqa: ANN401 - a model
     return inspect.signature(model.forward).parameters
 
 
-def _pair(size: Any) -> tuple[int, int]:  # noqa: ANN401 - a number or a pair
+def _to_pair(size: Any) -> tuple[int, int]:  # noqa: ANN401 - a number or a pair
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 
 def _plain_module(model: Any, names: list[str]) -> Any:  # noqa: ANN401 - likewise
-    """The model with positional tensors in and a tuple of tensors out, without the cache that generation keeps."""
+    """Wrap a model with positional tensors in and a tuple of tensors out, without the cache that generation keeps."""
     import torch
     from torch.utils import _pytree
 
-    accepted = _accepted(model)
+    accepted = _forward_parameters(model)
     fixed = {"use_cache": False} if "use_cache" in accepted else {}
 
     class Plain(torch.nn.Module):  # type: ignore[misc]
@@ -216,8 +217,8 @@ def _plain_module(model: Any, names: list[str]) -> Any:  # noqa: ANN401 - likewi
             self.model = model
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            found = self.model(**dict(zip(names, inputs, strict=True)), **fixed, return_dict=True)
-            leaves = _pytree.tree_leaves(dict(found))
+            output = self.model(**dict(zip(names, inputs, strict=True)), **fixed, return_dict=True)
+            leaves = _pytree.tree_leaves(dict(output))
             return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
     return Plain()

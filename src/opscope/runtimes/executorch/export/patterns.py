@@ -1,7 +1,7 @@
-"""Replacements that make a model exportable, or keep more of it in the delegate; each computes the same.
+"""Replacements that make a model exportable, or keep more of it in the delegate; outputs stay the same.
 
-They are for the file of a model (``opscope init --model``) and for the adapters here. docs/how-to/onboard-your-model.md
-shows when to use which.
+They are for the file of a model (``opscope init --model``) and for the adapters here.
+docs/how-to/onboard-your-model.md shows when to use which.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class NormInFp32(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """A tensor of the same shape and type."""
         if x.dtype is torch.float32:
-            whole: Tensor = self.norm(x)
-            return whole
+            result: Tensor = self.norm(x)
+            return result
         normed = nn.functional.layer_norm(x.float(), self.norm.normalized_shape, eps=self.norm.eps).to(x.dtype)
         if self.norm.weight is not None:
             normed = normed * self.norm.weight
@@ -61,7 +61,7 @@ class NearestTwice(nn.Module):
 
 
 class FixedValues(nn.Module):
-    """Gives values that depend on shapes only, computed once: position encodings, masks, grids.
+    """Returns values that depend on shapes only, computed once: position encodings, masks, grids.
 
     ``values``: by the shape of the input that asks for them.
     """
@@ -74,13 +74,13 @@ class FixedValues(nn.Module):
             self.register_buffer(f"value_{number}", value.detach().clone())
 
     def forward(self, asking: Tensor) -> Tensor:
-        """The values for an input of this shape."""
-        found: Tensor = getattr(self, self._names[tuple(asking.shape)])
-        return found
+        """Return the values for an input of this shape."""
+        value: Tensor = getattr(self, self._names[tuple(asking.shape)])
+        return value
 
 
 def recorded_values(module: nn.Module, run: Callable[[], object]) -> FixedValues:
-    """What a module gives for every shape that it is asked for in a run of the whole model."""
+    """Record what a module returns for every shape that it is called with in a run of the complete model."""
     values: dict[tuple[int, ...], Tensor] = {}
 
     def record(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

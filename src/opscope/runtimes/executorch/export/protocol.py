@@ -1,4 +1,4 @@
-"""What the exporting process is asked, and the lines it answers with on its standard output."""
+"""The request to the exporting process, and the lines that it answers with on its standard output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opscope.program.structure.exported import ExportedMethod
 
 
 class ExportRequest(msgspec.Struct, frozen=True):
-    """A model to export."""
+    """A request to export a model."""
 
     model: str  # as on the command line
     name: str  # of the model in the names of files
@@ -22,14 +22,14 @@ class ExportRequest(msgspec.Struct, frozen=True):
 
 
 class ExportStep(msgspec.Struct, frozen=True, tag=True):
-    """The step that begins, or something on one that goes on."""
+    """The start of a step, or a detail of the current one."""
 
     name: str
     detail: str = ""  # how far it is; empty at its beginning
 
 
 class ExportFinished(msgspec.Struct, frozen=True, tag=True):
-    """The export is written, and the program has run."""
+    """The result of an export that was written and whose program has run."""
 
     methods: list[ExportedMethod]  # in the order of a run
     versions: dict[str, str]  # of the packages that made it
@@ -39,9 +39,9 @@ class ExportFinished(msgspec.Struct, frozen=True, tag=True):
 Line: TypeAlias = ExportStep | Refusal | ExportFinished
 
 CHECKS = ".checks"
-"""Directory of the outputs to compare, inside of the directory of an export that is not finished."""
+"""Name of the directory with outputs to compare, inside of the directory of an unfinished export."""
 
 
 def outputs_file(kind: str, number: int) -> str:
-    """Name of the file with the outputs of a method, by its number: of ``eager``, ``graph`` or ``program``."""
+    """Return the name of the file with outputs of a method: those of ``eager``, ``graph`` or ``program``."""
     return f"{kind}-{number}.npz"

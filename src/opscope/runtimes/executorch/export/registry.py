@@ -26,67 +26,67 @@ class RegisteredModel(NamedTuple):
     builder: str  # `module:function` that returns an EagerModel
 
 
-def _model(name: str, summary: str, module: str, function: str = "build") -> RegisteredModel:
+def _describe_model(name: str, summary: str, module: str, function: str = "build") -> RegisteredModel:
     return RegisteredModel(name, summary, f"opscope.runtimes.executorch.export.models.{module}:{function}")
 
 
 MODELS: tuple[RegisteredModel, ...] = (
-    _model(
+    _describe_model(
         "toy_cnn",
         "two convolutions, a layer norm that stays portable, layout changes; under a millisecond",
         "toy_cnn",
     ),
-    _model(
+    _describe_model(
         "mobilenet_v3_small",
         "MobileNetV3-Small (Howard et al. 2019), 224x224, random weights: depthwise and 1x1 convolutions",
         "mobilenet_v3",
     ),
-    _model(
+    _describe_model(
         "vit_tiny",
         "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
         "vit",
     ),
-    _model(
+    _describe_model(
         "bert_mini",
         "BERT-Mini (Turc et al. 2019), 128 tokens, random weights: a text transformer, embeddings and products",
         "bert",
     ),
-    _model(
+    _describe_model(
         "segmenter",
         "SqueezeSAM-like encoder-decoder for image segmentation, 256x256, random weights: channel norms, transposes, "
         "attention at the lowest resolution",
         "segmenter",
     ),
-    _model(
+    _describe_model(
         "style_transfer",
         "fast style transfer (Johnson et al. 2016), 256x256, half the channels, random weights: convolutions, "
         "instance norms, reflection padding",
         "style_transfer",
     ),
-    _model(
+    _describe_model(
         "style_transfer_delegated",
         "the same network with padding and norms rewritten so they are delegated",
         "style_transfer",
         "build_delegated",
     ),
-    _model(
+    _describe_model(
         "decoder_tiny",
         "a small decoder with methods prefill (16 tokens) and decode (1 token), random weights, keys and values as "
         "inputs and outputs",
         "decoder",
     ),
-    _model(
+    _describe_model(
         "llama_tiny",
         "ExecuTorch's Llama with its attention and a 1,024-place cache, random weights: prefill (128 tokens) and "
         "decode at positions 10 and 1,000",
         "llama",
     ),
-    _model(
+    _describe_model(
         "edgetam_image_encoder",
         "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and upstream's checkpoint for real weights",
         "edgetam",
     ),
-    _model(
+    _describe_model(
         "edgetam_standin",
         "a stand-in for EdgeTAM's image encoder: same interface and shapes, smaller trunk, random weights",
         "edgetam_standin",
@@ -95,12 +95,12 @@ MODELS: tuple[RegisteredModel, ...] = (
 
 
 def known(name: str) -> bool:
-    """Whether a model of that name is registered."""
+    """Return whether a model of that name is registered."""
     return any(candidate.name == name for candidate in MODELS)
 
 
 def entry(name: str) -> RegisteredModel:
-    """The registered model of that name."""
+    """Return the registered model of that name. Raises NotFoundError without one."""
     for candidate in MODELS:
         if candidate.name == name:
             return candidate
@@ -109,7 +109,7 @@ def entry(name: str) -> RegisteredModel:
 
 
 def builder(name: str) -> Callable[[], EagerModel]:
-    """What builds a registered model; its module is imported."""
+    """Return the function that builds a registered model; imports its module."""
     module, _, function = entry(name).builder.partition(":")
     return cast("Callable[[], EagerModel]", getattr(import_module(module), function))
 
@@ -120,7 +120,7 @@ def build(name: str) -> EagerModel:
 
 
 BUILD = "build"
-"""What a file of the directory defines, without arguments: it gives the model."""
+"""Name of the function that gives the model in a file of the directory; it takes no arguments."""
 TEMPLATE = '''"""{title}: say in one line what it is; `opscope models` shows this line."""
 
 import torch
@@ -166,43 +166,43 @@ def build() -> EagerModel:
 def model_names(directory: Path) -> list[str]:
     """Names of the models in a directory, files that define ``build``; none when there is no such directory."""
     files = sorted(directory.glob("*.py")) if directory.is_dir() else []
-    return [file.stem for file in files if not file.stem.startswith("_") and _builds(file)]
+    return [file.stem for file in files if not file.stem.startswith("_") and _defines_model(file)]
 
 
-def _builds(file: Path) -> bool:
-    """Whether a file is a model, and not code that models share; one that cannot be read is listed with that."""
+def _defines_model(file: Path) -> bool:
+    """Return whether a file is a model, and not code that models share; one that cannot be read is listed, too."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
         return True
-    named = {
+    imported = {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    given = {
+    assigned = {
         target.id
         for node in tree.body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    return BUILD in named | defined | given
+    return BUILD in imported | defined | assigned
 
 
 def model_file(directory: Path, name: str) -> Path | None:
-    """The file of a model in a directory; None when there is none."""
+    """Return the file of a model in a directory; None if there is none."""
     file = directory / f"{name}.py"
-    inside = bool(name) and file.name == f"{name}.py" and not name.startswith("_")
-    return file if inside and file.is_file() else None
+    is_valid = bool(name) and file.name == f"{name}.py" and not name.startswith("_")
+    return file if is_valid and file.is_file() else None
 
 
 def user_models(directory: Path) -> list[tuple[str, str]]:
-    """The models of a directory by name, each with its summary; their files are read and not run."""
-    return [(name, _summary(directory / f"{name}.py")) for name in model_names(directory)]
+    """Return names and summaries of the models of a directory; their files are read and not run."""
+    return [(name, _read_summary(directory / f"{name}.py")) for name in model_names(directory)]
 
 
 def write_model(directory: Path, name: str) -> Path:
-    """Write a file to begin with, and tell its path."""
+    """Write a template for a new model and return its path. Raises BundleError if the file exists."""
     from opscope.core.writing import write_new
 
     if not name.isidentifier() or name.startswith("_"):
@@ -216,7 +216,7 @@ def write_model(directory: Path, name: str) -> Path:
     return file
 
 
-def _summary(file: Path) -> str:
+def _read_summary(file: Path) -> str:
     try:
         docstring = ast.get_docstring(ast.parse(file.read_bytes()))
     except (SyntaxError, ValueError, OSError):

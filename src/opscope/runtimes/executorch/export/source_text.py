@@ -1,4 +1,4 @@
-"""What the text of a Python file tells of its model before any of it is run: importing torch alone takes seconds."""
+"""Check the text of a Python file with a model before it is run: importing torch alone takes seconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL, INPUTS = "model", "example_inputs"
-"""Names that a file can give a module and its inputs, in place of a function ``build``."""
+"""Names under which a file can provide a module and its inputs, in place of a function ``build``."""
 GET_INPUTS = "get_example_inputs"
-"""Method of ExecuTorch's interface for example models."""
+"""Name of a method of ExecuTorch's interface for example models."""
 LIKELY_INPUTS = {
     "Conv1d": ("in_channels", "torch.randn(1, {}, 128)"),
     "Conv2d": ("in_channels", "torch.randn(1, {}, 224, 224)"),
@@ -27,7 +27,7 @@ LIKELY_INPUTS = {
     "MultiheadAttention": ("embed_dim", "torch.randn(1, 32, {})"),
     "RNN": ("input_size", "torch.randn(1, 32, {})"),
 }
-"""Of a model's first layer with weights the attribute that is a size of its input, and such an input."""
+"""Attribute with the input size of a model's first layer with weights, and code for such an input."""
 USUAL_INPUT = "torch.randn(1, 3, 224, 224)"
 
 

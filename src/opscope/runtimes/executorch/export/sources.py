@@ -1,4 +1,4 @@
-"""What MODEL on the command line names: where it comes from, what it is called, and how it is built.
+"""Find out what MODEL on the command line names: where it comes from, its name, and how it is built.
 
 NAME                      a registered model, or NAME.py in the user's directory of models
 FILE.py[:CALLABLE]        a file; without a callable its ``build``, its ``model``, or its one class of modules
@@ -29,7 +29,7 @@ _PREFIXES = ("transformers", "executorch")
 
 
 class SourceKind(str, enum.Enum):
-    """Where a model comes from."""
+    """Origin of a model."""
 
     REGISTERED = "registered"
     FILE = "file"
@@ -39,52 +39,52 @@ class SourceKind(str, enum.Enum):
 
 
 class ModelSource(NamedTuple):
-    """A model that was named."""
+    """A model that a user named."""
 
     kind: SourceKind  # where it comes from
-    place: str  # registered name, path of the file, or name of the module
+    origin: str  # registered name, path of the file, or name of the module
     # callable, configuration class or name in a registry; empty for registered models, and where a file tells
     target: str
     name: str  # for files and directories: letters, digits, `_`, `-` and `.` only
 
 
-def models_directory(given: Path | None = None) -> Path:
-    """The user's directory of models: what was given, else ``OPSCOPE_MODELS``, else ``opscope-models`` here."""
-    return given or Path(os.environ.get(MODELS_VARIABLE) or DEFAULT_MODELS)
+def models_directory(directory: Path | None = None) -> Path:
+    """Return the user's directory of models: the given one, else ``OPSCOPE_MODELS``, else ``opscope-models`` here."""
+    return directory or Path(os.environ.get(MODELS_VARIABLE) or DEFAULT_MODELS)
 
 
 def source_of(model: str, models: Path | None = None) -> ModelSource:
-    """What a text names; nothing is imported."""
-    place, colon, target = model.rpartition(":") if ":" in model else (model, "", "")
-    if place.endswith(".py"):
-        return _file(Path(place), target)
-    if colon and (Path(place) / "__init__.py").is_file():
-        return _file(Path(place) / "__init__.py", target)
+    """Return the model that a text names; nothing is imported. Raises NotFoundError or UsageError if there is none."""
+    origin, colon, target = model.rpartition(":") if ":" in model else (model, "", "")
+    if origin.endswith(".py"):
+        return _source_of_file(Path(origin), target)
+    if colon and (Path(origin) / "__init__.py").is_file():
+        return _source_of_file(Path(origin) / "__init__.py", target)
     if colon:
-        if not target or not all(part.isidentifier() for part in place.split(".")):
+        if not target or not all(part.isidentifier() for part in origin.split(".")):
             hint = "MODULE:CALLABLE, FILE.py:CALLABLE, transformers:CONFIGCLASS or executorch:NAME"
             raise UsageError(f"{model!r} is not a model name", where="MODEL", hint=hint)
-        if place in _PREFIXES:
-            kind = SourceKind(place)
+        if origin in _PREFIXES:
+            kind = SourceKind(origin)
             short = target.removesuffix("Config").lower() if kind is SourceKind.TRANSFORMERS else target
-            return ModelSource(kind, place, target, _plain(short or target))
-        return ModelSource(SourceKind.MODULE, place, target, _plain(target))
+            return ModelSource(kind, origin, target, _safe_name(short or target))
+        return ModelSource(SourceKind.MODULE, origin, target, _safe_name(target))
     if known(model):
-        return ModelSource(SourceKind.REGISTERED, model, "", _plain(model))
+        return ModelSource(SourceKind.REGISTERED, model, "", _safe_name(model))
     file = model_file(models_directory(models), model)
     if file is not None:
-        return _file(file, "")
-    raise _unknown(model, models)
+        return _source_of_file(file, "")
+    raise _not_found_error(model, models)
 
 
 def load(model: str, models: Path | None = None) -> EagerModel:
-    """Build what a text names; this imports torch and the model's own code."""
+    """Build the model that a text names; this imports torch and the model's own code."""
     source = source_of(model, models)
     if source.kind is SourceKind.REGISTERED:
         from opscope.runtimes.executorch.export.foreign import built
         from opscope.runtimes.executorch.export.registry import builder
 
-        return built(builder(source.place), source.place)
+        return built(builder(source.origin), source.origin)
     if source.kind is SourceKind.TRANSFORMERS:
         from opscope.runtimes.executorch.export.packaged_models import transformers_model
 
@@ -95,18 +95,18 @@ def load(model: str, models: Path | None = None) -> EagerModel:
         return executorch_model(source.target)
     from opscope.runtimes.executorch.export.foreign import called, file_module, named_module
 
-    module = file_module(Path(source.place)) if source.kind is SourceKind.FILE else named_module(source.place)
-    return called(module, source.target, source.place)
+    module = file_module(Path(source.origin)) if source.kind is SourceKind.FILE else named_module(source.origin)
+    return called(module, source.target, source.origin)
 
 
-def _file(path: Path, target: str) -> ModelSource:
+def _source_of_file(path: Path, target: str) -> ModelSource:
     if not path.is_file():
         raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init --model NAME")
     check_source(path, target)
-    return ModelSource(SourceKind.FILE, str(path), target, _plain(path.stem if target in {"", BUILD} else target))
+    return ModelSource(SourceKind.FILE, str(path), target, _safe_name(path.stem if target in {"", BUILD} else target))
 
 
-def _unknown(model: str, models: Path | None) -> NotFoundError:
+def _not_found_error(model: str, models: Path | None) -> NotFoundError:
     if model.endswith(".pte"):
         hint = "profile it with opscope profile, or inspect it with opscope preflight"
         return NotFoundError("it is already a program; only models can be exported", where=model, hint=hint)
@@ -119,5 +119,5 @@ def _unknown(model: str, models: Path | None) -> NotFoundError:
     return NotFoundError(f"no model {model!r}", hint=hint)
 
 
-def _plain(name: str) -> str:
+def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._-") or "model"

@@ -1,1 +1,1 @@
-"""Runners: the Python child, the native runner, a user's own build; here and on devices."""
+"""Runners of ExecuTorch: the Python child, the native runner, a user's own build; here and on devices."""

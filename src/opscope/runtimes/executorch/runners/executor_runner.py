@@ -1,10 +1,10 @@
-"""The user's own ``executor_runner`` on any host: every repetition is a process of it, as its flags and its log allow.
+"""Run the user's own ``executor_runner`` on any host: every repetition is a process, controlled by its flags.
 
-A foreign runner tells no CPU features and cannot be asked to clear any, so what differs between variants is which
-runner runs: one target per variant. Its inputs are its own, all ones. What it does not tell is not made up. Shared
-libraries next to it go with it to a device.
+A foreign runner reports no CPU features and cannot clear any, so variants differ by which runner runs: one
+target per variant. Its inputs are its own, all ones. What it does not report is not made up. Shared libraries
+next to it are sent with it to a device.
 
-Why a repetition of a foreign ``executor_runner`` does not count: from its end, its log and its files.
+A repetition is rejected with a reason from its exit status, its log and its files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_TRACE = "model.etdump"
-"""Where executor_runner writes its ETDump when it is not told."""
+"""Name of the file where executor_runner writes its ETDump by default."""
 _NS_PER_MS = 1_000_000
 _MS = r"([0-9.]+(?:e[-+]?[0-9]+)?) ms"
 _THREADS = re.compile(r"Resetting threadpool (?:with num threads = |to )(\d+)")
@@ -60,7 +60,7 @@ _NAN = re.compile(r"(?<![\w.])[-+]?nan\b(?!\w)", re.IGNORECASE)
 
 
 class RunnerLog(ThreadCount, frozen=True):
-    """A runner's log; what it does not say is null or empty."""
+    """Content of a runner's log; what it does not state is null or empty."""
 
     load_ns: int | None  # loading the program and its method
     calls_ns: list[int]  # duration of every call, when it prints each one
@@ -71,15 +71,15 @@ class RunnerLog(ThreadCount, frozen=True):
 
 
 def parse_log(text: str) -> RunnerLog:
-    """What a runner's log says."""
+    """Parse a runner's log."""
     loaded, closing, flag = (pattern.search(text) for pattern in (_LOADED, _CLOSING, _UNKNOWN_FLAG))
     threads = _THREADS.findall(text)
     first = _OUTPUTS.search(text)
     printed = _LOG_LINE.sub("", text[first.start() :]) if first else ""
     return RunnerLog(
         threads=int(threads[-1]) if threads else None,
-        load_ns=_ns(loaded[1]) if loaded else None,
-        calls_ns=[_ns(match[2]) for match in _ITERATION.finditer(text)],
+        load_ns=_to_ns(loaded[1]) if loaded else None,
+        calls_ns=[_to_ns(match[2]) for match in _ITERATION.finditer(text)],
         executed=int(closing[1]) if closing else None,
         shapes={
             int(number): [int(size) for size in sizes.split(",") if size.strip()]
@@ -91,11 +91,12 @@ def parse_log(text: str) -> RunnerLog:
 
 
 def parse_help(text: str) -> tuple[frozenset[str], bool | None]:
-    """The flags that a runner's ``--help`` lists, and whether each of its runs is traced; None when that is not known.
+    """Return the flags that a runner's ``--help`` lists, and whether each of its runs is traced; None if unknown.
 
     Of another program than an executor_runner there are no flags.
 
-    executor_runner has ``--etdump_path`` when event tracing is built in, with a file as its default, and not otherwise.
+    executor_runner has ``--etdump_path`` when event tracing is built in, with a file as its default, and not
+    otherwise.
     """
     flags = frozenset(_FLAG.findall(text))
     if not {"model_path", "num_executions"} <= flags:
@@ -105,7 +106,7 @@ def parse_help(text: str) -> tuple[frozenset[str], bool | None]:
     return flags, True if DEFAULT_TRACE in text else None
 
 
-def _ns(milliseconds: str) -> int:
+def _to_ns(milliseconds: str) -> int:
     return round(float(milliseconds) * _NS_PER_MS)
 
 
@@ -138,9 +139,9 @@ _ALWAYS_TRACES = (
 class ExecutorRunnerTarget(HostedTarget):
     """Runs jobs with one build of ``executor_runner``, which is on this machine.
 
-    It runs in the repetition's directory, so paths in its further ``arguments`` must be absolute. ``inputs`` are those
-    of the method that a job names, or the first of the program, as the program declares them; with ``outputs``, and
-    ``--output_file`` in the runner, all output values are read.
+    It runs in the repetition's directory, so paths in its further ``arguments`` must be absolute. ``inputs`` are
+    those of the method that a job names, or the first of the program, as the program declares them; with
+    ``outputs``, and ``--output_file`` in the runner, all output values are read.
 
     Raises:
         NotFoundError: there is no such file.
@@ -172,29 +173,29 @@ class ExecutorRunnerTarget(HostedTarget):
         host.check_program(self._runner)
 
     def capabilities(self) -> Capabilities:
-        """Those of a build: its features are fixed, and so may be whether it traces."""
+        """Return the capabilities of a build: its features are fixed, and so may be whether it traces."""
         return Capabilities(is_build=True, always_traces=self.always_traces, host=self._host)
 
     @property
     def always_traces(self) -> bool | None:
-        """True: tracing is built in and cannot be switched off; False: it is not built in; None: not known."""
-        return self._help[1]
+        """Return whether tracing is built in and cannot be switched off; False if not built in, None if unknown."""
+        return self._runner_help[1]
 
     def probe(self) -> ProbeAnswer:
-        """A foreign runner cannot be asked for features."""
-        self._no_features()
+        """Raise FeatureError: a foreign runner cannot be asked for features."""
+        self._raise_no_features()
 
     def environment(self) -> Environment:
-        """The machine, without packages that are installed here: they are not what the runner is made of."""
-        return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._identity})
+        """Describe the machine, without packages that are installed here: they are not part of the runner."""
+        return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._runner_identity})
 
     def ceilings(self, variant: Variant) -> None:
-        """No ceilings: they would be those of other kernels than the runner's."""
+        """Return no ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time or with the connection."""
+        """Run a job in its own process group, which ends on a timeout or with the connection."""
         if job.variant.cleared:
-            self._no_features()
+            self._raise_no_features()
         work = directory.resolve()
         try:
             return JobOutcome(measurement=self._measure_job(job, work))
@@ -206,16 +207,16 @@ class ExecutorRunnerTarget(HostedTarget):
     def _measure_job(self, job: Job, work: Path) -> Measurement:
         if len(set(job.calls)) > 1:
             message = f"a foreign runner calls one method, requested {', '.join(dict.fromkeys(job.calls))}"
-            raise _failure(f"{message}: name one with --methods")
+            raise _make_failure(f"{message}: name one with --methods")
         if self.always_traces is not None and self.always_traces != job.traced:
-            raise _failure(_NO_TRACER if job.traced else _ALWAYS_TRACES, kind=FailureKind.TRACE)
+            raise _make_failure(_NO_TRACER if job.traced else _ALWAYS_TRACES, kind=FailureKind.TRACE)
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
-        words = _words(job, program, OUTPUT_FILE if self._reads_outputs else None)
+        words = _runner_arguments(job, program, OUTPUT_FILE if self._reads_outputs else None)
         if job.data:
-            if "data_path" not in self._help[0]:
-                raise _failure(_NO_DATA)
+            if "data_path" not in self._runner_help[0]:
+                raise _make_failure(_NO_DATA)
             words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
-        command = self._command([*words, *self._arguments], work, job.timeout_seconds)
+        command = self._runner_command([*words, *self._arguments], work, job.timeout_seconds)
         with self._host.started(command._replace(affinity=job.variant.affinity, process=job.process)) as ended:
             try:
                 return self._read_measurement(ended, job, work)  # before its files go: they may fill the storage
@@ -224,25 +225,25 @@ class ExecutorRunnerTarget(HostedTarget):
                     (work / name).write_text(text, encoding="utf-8")
                 raise
 
-    def _command(self, words: Sequence[str], into: Path, timeout: float) -> GuardedCommand:
+    def _runner_command(self, words: Sequence[str], into: Path, timeout: float) -> GuardedCommand:
         libraries = sorted(self._runner.parent.glob("*.so"))
-        there = self._host.provide("runners", {file.name: file for file in (self._runner, *libraries)})
-        program = there[self._runner.name]
+        paths = self._host.provide("runners", {file.name: file for file in (self._runner, *libraries)})
+        program = paths[self._runner.name]
         return GuardedCommand(
             words=[program, *words],
             into=into,
             timeout=timeout,
-            wanted=_wanted,
+            is_wanted=_is_wanted_file,
             libraries=program.rpartition("/")[0],
             foreign=True,
         )
 
     @cached_property
-    def _help(self) -> tuple[frozenset[str], bool | None]:
+    def _runner_help(self) -> tuple[frozenset[str], bool | None]:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
             seconds = question_seconds(_HELP_SECONDS)
-            with self._host.started(self._command(["--help"], work, seconds)) as ended:
+            with self._host.started(self._runner_command(["--help"], work, seconds)) as ended:
                 if ended.code is None:
                     problem = f"the runner did not answer --help within {seconds:g} s"
                     raise RunError(problem, where=self._runner, hint=_HANGS)
@@ -250,12 +251,12 @@ class ExecutorRunnerTarget(HostedTarget):
 
     @property
     def _reads_outputs(self) -> bool:
-        return bool(self._outputs) and "output_file" in self._help[0]
+        return bool(self._outputs) and "output_file" in self._runner_help[0]
 
     def _read_measurement(self, ended: ExitStatus, job: Job, work: Path) -> Measurement:
         if ended.code is None:
             message = f"timed out after {job.timeout_seconds:.0f} s without a result: {_LONGER}"
-            raise _failure(message, kind=FailureKind.TIMEOUT)
+            raise _make_failure(message, kind=FailureKind.TIMEOUT)
         log = parse_log((work / LOG).read_text(encoding="utf-8", errors="replace"))
         outputs = RunnerOutputs.taken(work, self._outputs, log.shapes)
         last_words = log_tail(work / LOG)
@@ -267,7 +268,7 @@ class ExecutorRunnerTarget(HostedTarget):
         if job.traced:
             self._check_trace(work / TRACE)
         elif (work / DEFAULT_TRACE).exists() and (work / DEFAULT_TRACE).stat().st_size:
-            raise _failure(_ALWAYS_TRACES, kind=FailureKind.TRACE)
+            raise _make_failure(_ALWAYS_TRACES, kind=FailureKind.TRACE)
         outputs.save(work / OUTPUTS)
         return Measurement(
             mask=None,
@@ -279,44 +280,46 @@ class ExecutorRunnerTarget(HostedTarget):
             start_ns=None,
             load_ns=log.load_ns,
             peak_rss_bytes=ended.peak_rss_bytes,
-            versions=self._identity,
+            versions=self._runner_identity,
             usage=ended.usage,
         )
 
     def _check_trace(self, trace: Path) -> None:
-        """Refuse a trace whose length is not what it says, as where the storage is full. Its reader tells more."""
+        """Raise a failure for a trace that is shorter than it states, as where the storage is full."""
         size = trace.stat().st_size if trace.exists() else 0
         if size and not _is_cut(trace, size):
             return
         if shutil.disk_usage(trace.parent).free < _NO_ROOM:
-            raise _failure("the disk is full: the ETDump is incomplete", kind=FailureKind.STORAGE)
+            raise _make_failure("the disk is full: the ETDump is incomplete", kind=FailureKind.STORAGE)
         room = self._host.storage()
         if room is not None and room.free is not None and room.free < _FULL:
             problem = f"the ETDump is incomplete: the device's storage is full, {room.free:,} bytes are free"
-            raise _failure(f"{problem}; free some space there", kind=FailureKind.DEVICE)
+            raise _make_failure(f"{problem}; free some space there", kind=FailureKind.DEVICE)
         if not size:
-            raise _failure(_NO_TRACER, 0, FailureKind.TRACE)
-        raise _failure("the ETDump is truncated: the runner exited early, or the disk was full", kind=FailureKind.TRACE)
+            raise _make_failure(_NO_TRACER, 0, FailureKind.TRACE)
+        raise _make_failure(
+            "the ETDump is truncated: the runner exited early, or the disk was full", kind=FailureKind.TRACE
+        )
 
     @cached_property
-    def _identity(self) -> dict[str, str]:
-        """What a foreign runner has instead of a version."""
+    def _runner_identity(self) -> dict[str, str]:
+        """Hash that identifies a foreign runner, in place of a version."""
         return {BUILD: f"sha256:{sha256_of(self._runner)}"}
 
-    def _no_features(self) -> NoReturn:
+    def _raise_no_features(self) -> NoReturn:
         problem = "opscope cannot read or switch features in your own runner"
         raise FeatureError(problem, where=self._runner, hint=_ONE_EACH)
 
 
-def _words(job: Job, program: str, output: str | None) -> list[str]:
-    """Arguments of a runner that works in a directory of its own."""
+def _runner_arguments(job: Job, program: str, output: str | None) -> list[str]:
+    """Return the arguments of a runner that works in its own directory."""
     words = ["--model_path", program, "--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
     words += ["--etdump_path", TRACE] if job.traced else []
     words += ["--method_name", job.calls[0]] if job.calls else []
     return words + (["--output_file", output] if output else [])
 
 
-def _wanted(name: str) -> bool:
+def _is_wanted_file(name: str) -> bool:
     return name in {TRACE, DEFAULT_TRACE} or name.startswith(f"{OUTPUT_FILE}-")
 
 
@@ -333,11 +336,11 @@ class RunnerOutputs(NamedTuple):
 
     @classmethod
     def taken(cls, work: Path, declared: Sequence[Tensor], shapes: Mapping[int, Sequence[int]]) -> RunnerOutputs:
-        """Read the files and remove them."""
-        blobs = [_taken(work / f"{OUTPUT_FILE}-{number}.bin") for number in range(len(declared))]
+        """Read the files with outputs and remove them."""
+        blobs = [_take_file(work / f"{OUTPUT_FILE}-{number}.bin") for number in range(len(declared))]
         tensors = [Tensor(list(shapes.get(n, tensor.shape)), tensor.dtype) for n, tensor in enumerate(declared)]
-        found = [_array(blob, tensor) for blob, tensor in zip(blobs, tensors, strict=True)]
-        arrays = [array for array in found if array is not None]
+        read_arrays = [_decode_output(blob, tensor) for blob, tensor in zip(blobs, tensors, strict=True)]
+        arrays = [array for array in read_arrays if array is not None]
         written = [blob for blob in blobs if blob is not None]
         return cls(
             tensors,
@@ -347,13 +350,13 @@ class RunnerOutputs(NamedTuple):
         )
 
     def save(self, path: Path) -> None:
-        """Write them as .npz, as every target does; nothing when they could not be read."""
+        """Write the outputs as .npz, as every target does; do nothing if they could not be read."""
         if self.arrays:
             with open_atomically(path) as file:
                 np.savez(file, *self.arrays)
 
 
-def _taken(path: Path) -> bytes | None:
+def _take_file(path: Path) -> bytes | None:
     if not path.exists():
         return None
     content = path.read_bytes()
@@ -361,8 +364,8 @@ def _taken(path: Path) -> bytes | None:
     return content
 
 
-def _array(blob: bytes | None, tensor: Tensor) -> NDArray[np.generic] | None:
-    """The values, or None when there are none, numpy lacks their type, or they are not as many as the shape says."""
+def _decode_output(blob: bytes | None, tensor: Tensor) -> NDArray[np.generic] | None:
+    """Return the values; None if there are none, numpy lacks their type, or their number does not fit the shape."""
     try:
         dtype = np.dtype(tensor.dtype)
     except TypeError:
@@ -373,16 +376,16 @@ def _array(blob: bytes | None, tensor: Tensor) -> NDArray[np.generic] | None:
     return array
 
 
-def _failure(message: str, code: int | None = None, kind: FailureKind = FailureKind.EXIT) -> FailedJob:
-    """Return why a runner has no result; where it ended by itself, with its exit code."""
+def _make_failure(message: str, code: int | None = None, kind: FailureKind = FailureKind.EXIT) -> FailedJob:
+    """Return the failure of a runner without a result; with its exit code if it ended by itself."""
     return FailedJob(Failure(kind, message, exit_code=code))
 
 
 def _check_crash(ended: ExitStatus, last_words: str) -> None:
-    """Refuse a runner that could not be started, or that a signal ended."""
+    """Raise a failure for a runner that could not be started, or that a signal ended."""
     if ended.start_error:
-        other = "; it was built for another architecture" if "format" in ended.start_error.lower() else ""
-        raise _failure(f"the runner cannot be started: {ended.start_error}{other}", ended.code)
+        architecture_text = "; it was built for another architecture" if "format" in ended.start_error.lower() else ""
+        raise _make_failure(f"the runner cannot be started: {ended.start_error}{architecture_text}", ended.code)
     if ended.code is not None and ended.code < 0:
         name = signal_name(-ended.code)
         message = f"the runner was killed by {name} ({_SIGNAL_HINTS.get(name, _ANY_SIGNAL)}){last_words}"
@@ -390,44 +393,46 @@ def _check_crash(ended: ExitStatus, last_words: str) -> None:
 
 
 def _check_refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> None:
-    """Refuse a runner that does not know a flag, or that says by its code that it failed."""
+    """Raise a failure for a runner that does not know a flag, or whose exit code says that it failed."""
     if log.unknown_flag == "etdump_path":
-        raise _failure(_NO_TRACER, ended.code, FailureKind.TRACE)
+        raise _make_failure(_NO_TRACER, ended.code, FailureKind.TRACE)
     if log.unknown_flag:
         problem = f"the runner does not know --{log.unknown_flag}: it is too old, or not an executor_runner"
-        raise _failure(problem, ended.code)
+        raise _make_failure(problem, ended.code)
     if ended.code:
-        raise _failure(f"the runner exited with code {ended.code}{last_words or ' and printed nothing'}", ended.code)
+        raise _make_failure(
+            f"the runner exited with code {ended.code}{last_words or ' and printed nothing'}", ended.code
+        )
 
 
 def _check_log(log: RunnerLog, job: Job) -> None:
-    """Refuse a runner that, as far as its log tells, did something else than was asked."""
+    """Raise a failure for a runner that, judged by its log, did something else than requested."""
     if log.executed is None:
         problem = (
             "the runner did not report running the model: it was built without logging (EXECUTORCH_ENABLE_LOGGING), "
             "or is not an executor_runner"
         )
-        raise _failure(problem, 0)
+        raise _make_failure(problem, 0)
     if log.executed != job.inferences:
-        raise _failure(f"the runner executed the model {log.executed} times, requested {job.inferences}", 0)
+        raise _make_failure(f"the runner executed the model {log.executed} times, requested {job.inferences}", 0)
     if log.threads is None and job.threads != 1:
         problem = (
             f"the runner set no thread pool, requested {job.threads} threads: use 1 thread, or build it with a "
             "thread pool"
         )
-        raise _failure(problem, 0)
+        raise _make_failure(problem, 0)
     if not job.traced and not log.calls_ns:
-        raise _failure("the runner prints only the total time: give a newer one, or leave out the untraced arm", 0)
+        raise _make_failure("the runner prints only the total time: give a newer one, or leave out the untraced arm", 0)
 
 
-def _check_numbers(count: int, what: str) -> None:
-    """Refuse outputs that hold values that are not numbers."""
+def _check_numbers(count: int, source: str) -> None:
+    """Raise a failure for outputs with values that are not numbers."""
     if count:
         problem = (
-            f"{count} of the {what} output values are NaN: do not use the timings; compare with a runner without the "
+            f"{count} of the {source} output values are NaN: do not use the timings; compare with a runner without the "
             "accelerated kernels, and with fp32"
         )
-        raise _failure(problem, 0, FailureKind.OUTPUT)
+        raise _make_failure(problem, 0, FailureKind.OUTPUT)
 
 
 def _is_cut(trace: Path, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""The native runner of ExecuTorch: built against the installed package, each repetition a process of it."""
+"""The native runner of ExecuTorch: built against the installed package; each repetition is a process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class NativeAnswer(RunnerAnswer, frozen=True):
-    """What the runner writes: a measurement, the description of a method, the features, or an error."""
+    """Answer of the runner: a measurement, the description of a method, the features, or an error."""
 
     method: str = ""  # that was run or described; several are separated by commas
     # of the methods, one after the other, in the order of their first calls, with the sizes that these declare;
@@ -75,46 +75,48 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     struct_size: int | None = None  # as the symbol table states it; null where it states none
 
 
-def _tensor(raw: RawTensor) -> Tensor:
+def _describe_tensor(raw: RawTensor) -> Tensor:
     return Tensor(raw.sizes, program_type(raw.type).name)
 
 
-def _inputs(described: Sequence[RawTensor | None], job: Job) -> Sequence[PlannedInput]:
-    """Return the inputs of a job as they are asked for, else as its methods declare them."""
+def _planned_inputs(described: Sequence[RawTensor | None], job: Job) -> Sequence[PlannedInput]:
+    """Return the inputs of a job as requested, else as its methods declare them."""
     if not job.inputs and None in described:
         raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
-    return job.inputs or [PlannedInput(raw.sizes, _tensor(raw).dtype) for raw in described if raw]
+    return job.inputs or [PlannedInput(raw.sizes, _describe_tensor(raw).dtype) for raw in described if raw]
 
 
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
-    """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
+    """Write the inputs of a job, one file each; the file of an input that is no tensor is empty.
 
-    Returns what each of them is, for the runner; empty for tensors of the declared sizes.
+    Returns the kind of each input in the runner's syntax; empty for tensors of the declared sizes.
     """
-    inputs = _inputs(described, job)
-    arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in inputs if one.shape is not None], job))
-    for number, (raw, one) in enumerate(zip(described, inputs, strict=True)):
-        is_tensor = raw is not None and one.shape is not None
-        content = to_bytes(next(arrays), one.dtype, raw.dim_order) if raw is not None and is_tensor else b""
+    inputs = _planned_inputs(described, job)
+    arrays = iter(
+        _input_arrays([Tensor(planned.shape, planned.dtype) for planned in inputs if planned.shape is not None], job)
+    )
+    for number, (raw, planned) in enumerate(zip(described, inputs, strict=True)):
+        is_tensor = raw is not None and planned.shape is not None
+        content = to_bytes(next(arrays), planned.dtype, raw.dim_order) if raw is not None and is_tensor else b""
         (work / f"{INPUT}-{number}.bin").write_bytes(content)
-    return ",".join(map(_kind, job.inputs))
+    return ",".join(map(_input_kind, job.inputs))
 
 
-def _arrays(tensors: Sequence[Tensor], job: Job) -> Sequence[Array]:
+def _input_arrays(tensors: Sequence[Tensor], job: Job) -> Sequence[Array]:
     if job.values is None:
         return random_inputs(tensors, job.seed)
     with np.load(job.values, allow_pickle=False) as file:
-        return [file[f"arr_{number}"] for number, one in enumerate(job.inputs) if one.shape is not None]
+        return [file[f"arr_{number}"] for number, planned in enumerate(job.inputs) if planned.shape is not None]
 
 
-def _kind(one: PlannedInput) -> str:
-    """An input in the words of the runner."""
-    if one.shape is not None:
-        return f"t:{'x'.join(map(str, one.shape))}"
-    if one.value is None:
+def _input_kind(planned: PlannedInput) -> str:
+    """Return an input in the syntax of the runner."""
+    if planned.shape is not None:
+        return f"t:{'x'.join(map(str, planned.shape))}"
+    if planned.value is None:
         return "n"
-    letter = {"int": "i", "float": "f", "bool": "b"}[one.dtype]
-    return f"{letter}:{int(one.value) if letter != 'f' else one.value!r}"
+    letter = {"int": "i", "float": "f", "bool": "b"}[planned.dtype]
+    return f"{letter}:{int(planned.value) if letter != 'f' else planned.value!r}"
 
 
 _PROGRAM, _DATA = "program.pte", "program.ptd"
@@ -124,7 +126,7 @@ _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecu
 
 
 def probe_answer(isa: Sequence[int], struct_size: int | None, processor: CpuReading, arch: str) -> ProbeAnswer:
-    """The set fields of ``cpuinfo_isa``, once its layout has been checked."""
+    """Return the set fields of ``cpuinfo_isa``, once its layout has been checked."""
     layout = proved_layout(arch, isa, struct_size, processor)
     fields = sorted(name for name, offset in layout.offsets.items() if isa[offset])
     fixed = fixed_fields(processor)
@@ -132,22 +134,22 @@ def probe_answer(isa: Sequence[int], struct_size: int | None, processor: CpuRead
 
 
 def backend_of(program: NativeProgram) -> Path:
-    """The library of the backend whose kernels a runner calls, on this machine."""
-    return _libraries(program) / f"{BACKEND}{_suffix_of(program)}"
+    """Return the library of the backend whose kernels a runner calls, on this machine."""
+    return _library_directory(program) / f"{BACKEND}{_suffix_of(program)}"
 
 
 def libraries_of(program: NativeProgram) -> list[Path]:
-    """The libraries that a runner can load, on this machine."""
-    place, suffix = _libraries(program), _suffix_of(program)
-    return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
+    """Return the libraries that a runner can load, on this machine."""
+    directory, suffix = _library_directory(program), _suffix_of(program)
+    return [directory / f"{name}{suffix}" for name in _PARTS if (directory / f"{name}{suffix}").exists()]
 
 
 def _suffix_of(program: NativeProgram) -> str:
-    """Return the ending of a program's libraries: a folder that is brought is always for Linux."""
+    """Return the suffix of a program's libraries: a folder that is copied to a host is always for Linux."""
     return ".so" if program.brought else _SUFFIX
 
 
-def _libraries(program: NativeProgram) -> Path:
+def _library_directory(program: NativeProgram) -> Path:
     if program.brought:
         return program.brought.directory
     return program.library.parent if program.library else library_directory()
@@ -163,8 +165,8 @@ _TYPES = "executorch/runtime/core/portable_type/c10"
 class NativeTarget(RunnerTarget[NativeAnswer]):
     """Runs jobs with ExecuTorch's native runner.
 
-    Loading a program includes loading its method here; with Python that is part of the first inference. ``ceilings``:
-    Python on the same host; ``features`` asks for the CPU's features in place of the runner.
+    Loading a program includes loading its method here; with Python that is part of the first inference.
+    ``ceilings``: Python on the same host; ``features`` asks for the CPU's features in place of the runner.
     """
 
     honours = frozenset({"affinity", "calls", "inputs", "values", "data"})
@@ -189,17 +191,17 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
         return build_runtime(arch, cache)
 
     def capabilities(self) -> Capabilities:
-        """All; the kernels that it calls can be counted."""
+        """Return its capabilities; it has all of them, and the kernels that it calls can be counted."""
         return Capabilities(
             brought=self.brought_files,
             host=self._host,
             backend=lambda: backend_of(self.program),
             libraries=lambda: libraries_of(self.program),
-            loader=(lambda: self._runner.loader_version()) if self._host.remote else None,  # noqa: PLW0108 - not made yet
+            loader=(lambda: self._runner_starter.loader_version()) if self._host.remote else None,  # noqa: PLW0108 - not made yet
         )
 
     def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime there sees them."""
+        """Return the CPU's features as the runtime on the host sees them."""
         return self.probed
 
     def _ask_features(self, process: ProcessSettings) -> ProbeAnswer:
@@ -210,17 +212,21 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
             raise RunError("the runner reported no features", hint=self.without_runner)
         return probe_answer(answer.isa, answer.struct_size, reading, self.program.arch)
 
-    def _switch(self) -> LibrarySwitch:
+    def _library_switch(self) -> LibrarySwitch:
         """Return what switches features for the libraries that ask the CPU for those by which kernels are chosen."""
         backend = backend_of(self.program)
-        return self._runner.switch([backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], lambda: self.probed)
+        return self._runner_starter.switch(
+            [backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], lambda: self.probed
+        )
 
     def kernels(self, program: Path) -> list[str]:
         """Return files of the libraries of further kernels that a program needs and that are there."""
         known = {file.name for file in libraries_of(self.program)}
-        named = [f"{one.library}{_suffix_of(self.program)}" for one in extra_kernels(program) if one.library]
+        file_names = [
+            f"{shipped.library}{_suffix_of(self.program)}" for shipped in extra_kernels(program) if shipped.library
+        ]
         prefix = "@rpath/" if _MAC and not self.program.brought else ""
-        return [f"{prefix}{name}" for name in named if name in known]
+        return [f"{prefix}{name}" for name in file_names if name in known]
 
     def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         sent = {"model_path": SentFile("programs", _PROGRAM, Path(job.program))}
@@ -239,12 +245,16 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
         def keep(answer: NativeAnswer) -> tuple[list[Array], list[Tensor]]:
             if not is_switched_outside(job) and (answer.mask and answer.mask.cleared) != job.clear:
                 raise FailedJob(Failure(FailureKind.MASK, "the runner cleared features other than requested"))
-            tensors = [_tensor(raw) for raw in answer.outputs]
+            tensors = [_describe_tensor(raw) for raw in answer.outputs]
             blobs = [(work / f"{OUTPUT}-{number}.bin").read_bytes() for number in range(len(tensors))]
             orders = [raw.dim_order for raw in answer.outputs]
             return list(map(from_bytes, blobs, tensors, orders)), tensors
 
-        inputs = [Tensor(one.shape, one.dtype) for one in _inputs(described, job) if one.shape is not None]
+        inputs = [
+            Tensor(planned.shape, planned.dtype)
+            for planned in _planned_inputs(described, job)
+            if planned.shape is not None
+        ]
         return PreparedRun(flags, sent, len(described), inputs, {TRACE: directory / TRACE}, keep)
 
     def _clearing_flags(self, job: Job) -> dict[str, object]:
@@ -264,7 +274,7 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
 
 
 def native_here(cache: Path | None = None, runner: Sequence[str] | None = None, package: Python = HERE) -> NativeTarget:
-    """The native runner on this machine, for the executorch that a Python has."""
+    """Return the native runner on this machine, for the executorch that a Python has."""
     built, versions = (None, {}) if runner else build_runner(cache, package=package)
     command = [str(built)] if built else list(runner or ())
     library = None if package is HERE else library_directory(package) / f"{BACKEND}{_SUFFIX}"
@@ -289,7 +299,7 @@ _WANTED = ("executorch/lib/", "executorch/include/")
 
 
 def runtime_version() -> str:
-    """Version of the runtime to send: the one installed here, else the one that opscope is tested with."""
+    """Return the version of the runtime to send: the installed one, else the one that opscope is tested with."""
     try:
         return version("executorch")
     except PackageNotFoundError:
@@ -297,9 +307,9 @@ def runtime_version() -> str:
 
 
 def runtime_libraries(arch: str, cache: Path | None = None) -> Path:
-    """Directory of the runtime's libraries for Linux on an architecture; the headers lie beside it.
+    """Return the directory of the runtime's libraries for Linux on an architecture; the headers lie beside it.
 
-    Those of the installed package where that fits, else those of the wheel of the same version.
+    They are those of the installed package where that fits, else of the wheel of the same version.
     """
     if arch == host_architecture():
         return library_directory()
@@ -315,7 +325,7 @@ _KERNELS = "libexecutorch_kernels_quantized.so"
 
 
 def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
-    """The folder for an architecture; made once of this runtime, compiler and runner."""
+    """Return the folder for an architecture; made once of this runtime, compiler and runner."""
     check_architecture(arch)
     find_compiler(arch)  # before anything is downloaded
     libraries = runtime_libraries(arch, cache)
@@ -324,12 +334,12 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
         {"executorch": runtime_version()},
         source=SOURCE,
         flags=[*compiler_flags(libraries, "$ORIGIN"), *LINUX_FLAGS],
-        libraries=_parts(libraries),
+        libraries=_runtime_files(libraries),
         cache=cache,
     )
 
 
-def _parts(libraries: Path) -> list[Path]:
+def _runtime_files(libraries: Path) -> list[Path]:
     names = (*_RUNTIME, _KERNELS) if (libraries / _KERNELS).exists() else _RUNTIME
     return [libraries / name for name in names]
 
@@ -337,9 +347,9 @@ def _parts(libraries: Path) -> list[Path]:
 def build_runner(
     cache: Path | None = None, python: Path | None = None, package: Python = HERE
 ) -> tuple[Path, dict[str, str]]:
-    """The native runner for an installed package, and the versions of that and of the compiler that built it.
+    """Build the native runner for an installed package; return it with the versions of package and compiler.
 
-    It is built when there is none of this source, package and compiler.
+    It is only built if there is none of this source, package and compiler.
     """
     check_c_library(python)
     libraries, compiler = library_directory(package), find_compiler()
@@ -350,7 +360,7 @@ def build_runner(
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:
-    """Arguments of the compiler but for the name of the result; source before libraries."""
+    """Return the arguments of the compiler without the name of the result; the source stands before libraries."""
     include = libraries.parent / "include"
     if not (include / "executorch/extension/module/module.h").exists():
         raise MissingDependencyError("the executorch package has no C++ headers", where=include, hint=COMPILER_HINT)

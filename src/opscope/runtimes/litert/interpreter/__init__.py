@@ -1,1 +1,1 @@
-"""LiteRT through its Interpreter: what the compiled-model API refuses, and releases whose structures are not known."""
+"""LiteRT's Interpreter, for models that the compiled-model API refuses and for releases with unknown structures."""

@@ -1,8 +1,8 @@
 """The process that runs a .tflite in LiteRT's Interpreter, with the argument ``run REQUEST``.
 
-Times are those of Invoke alone. Variable tensors are set to zero before each call, outside of its time: every call then
-computes the same, however many came before, and no state drifts into numbers that are slow. One process serves one
-variant once.
+Times are those of Invoke alone. Variable tensors are set to zero before each call, outside of its time: every
+call then computes the same, however many came before, and no state drifts into denormal numbers, which are
+slow. One process serves one variant once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _DELEGATED = "DELEGATE"
 _VALIDATION = "VALIDATION:"
-"""How names of graphs begin that no delegate is shown; converters put them behind the others."""
+"""Prefix of the names of graphs that no delegate is shown; converters put them after the others."""
 
 
 class _Called(NamedTuple):
@@ -61,7 +61,7 @@ class InterpreterRun(LitertRun[_Called]):
         self._module: Any = import_module(interpreter_module())
 
     def load(self) -> None:
-        """Open the model, give inputs their sizes, and get the memory of what is called."""
+        """Open the model, give inputs their sizes, and allocate the memory of the called signatures."""
         job, model = self._job, read_tflite(Path(self._job.program))
         resolvers = self._module.OpResolverType
         without = self._delegate == "none"
@@ -71,42 +71,44 @@ class InterpreterRun(LitertRun[_Called]):
             experimental_op_resolver_type=resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if without else resolvers.AUTO,
             experimental_delegates=[self._recorder] if self._recorder else None,
         )
-        self._signatures = _called(model, Path(job.program), job.calls)
-        self._tensors = input_tensors([own.declared for own in self._signatures.values()], job.inputs)
-        self._prepare()
-        if without and any(one["op_name"] == _DELEGATED for one in getattr(self._opened, _OPERATORS)()):
+        self._signatures = _called_signatures(model, Path(job.program), job.calls)
+        self._tensors = input_tensors([signature.declared for signature in self._signatures.values()], job.inputs)
+        self._allocate_tensors()
+        if without and any(details["op_name"] == _DELEGATED for details in getattr(self._opened, _OPERATORS)()):
             raise RunError("LiteRT's Interpreter uses a delegate, although it was created without one")
         self._reset = any(tensor.variable for graph in model.subgraphs for tensor in graph.tensors)
         if self._recorder:
             self._recorder.watch(sum(not graph.name.startswith(_VALIDATION) for graph in model.subgraphs))
 
-    def _prepare(self) -> None:
-        for (own, one), tensor in zip(self._slots(), self._tensors, strict=True):
-            if tuple(tensor.shape) != tuple(one.sizes):
+    def _allocate_tensors(self) -> None:
+        for (signature, declared), tensor in zip(self._declared_inputs(), self._tensors, strict=True):
+            if tuple(tensor.shape) != tuple(declared.sizes):
                 sizes = np.array(tensor.shape, np.int32)
-                place = own.inputs[one.name], sizes, False, own.graph
-                getattr(self._opened, _WRAPPER).ResizeInputTensor(*place)
+                arguments = signature.inputs[declared.name], sizes, False, signature.graph
+                getattr(self._opened, _WRAPPER).ResizeInputTensor(*arguments)
         self._opened.allocate_tensors()
         # What Interpreter itself calls reaches the graphs of all signatures, in all releases that were tried. Until
         # here it refuses to go on where somebody else knows it.
         self._graphs: Any = getattr(self._opened, _WRAPPER)
-        for own in self._signatures.values():
-            if own.graph:
-                self._graphs.AllocateTensors(own.graph)
+        for signature in self._signatures.values():
+            if signature.graph:
+                self._graphs.AllocateTensors(signature.graph)
 
-    def _slots(self) -> list[tuple[_Called, PlannedTensor]]:
-        return [(own, one) for own in self._signatures.values() for one in own.declared.inputs]
+    def _declared_inputs(self) -> list[tuple[_Called, PlannedTensor]]:
+        return [
+            (signature, declared) for signature in self._signatures.values() for declared in signature.declared.inputs
+        ]
 
     def fill(self) -> list[Tensor]:
-        """As they are asked for, else as the model declares them."""
+        """Set the inputs as requested, else as the model declares them."""
         arrays = input_arrays(self._job.values, self._job.seed, self._tensors)
-        for (own, one), array in zip(self._slots(), arrays, strict=True):
-            self._graphs.SetTensor(own.inputs[one.name], array, own.graph)
+        for (signature, declared), array in zip(self._declared_inputs(), arrays, strict=True):
+            self._graphs.SetTensor(signature.inputs[declared.name], array, signature.graph)
         return self._tensors
 
-    def call(self, called: _Called) -> tuple[int, int, LitertInference | None]:
+    def call(self, callee: _Called) -> tuple[int, int, LitertInference | None]:
         """Run a signature. Events are fetched between calls only."""
-        clock, run_model, graph = time.perf_counter_ns, self._graphs.Invoke, called.graph
+        clock, run_model, graph = time.perf_counter_ns, self._graphs.Invoke, callee.graph
         if self._reset:
             self._graphs.ResetVariableTensors()
         if self._recorder:
@@ -118,15 +120,15 @@ class InterpreterRun(LitertRun[_Called]):
             return before, after, None
         events = self._recorder.events()
         check_events(events, after - before, unit_ns=1)
-        return before, after, LitertInference(after - before, events, before, called.declared.name)
+        return before, after, LitertInference(after - before, events, before, callee.declared.name)
 
     def outputs(self) -> list[Array]:
-        """In the order of the file; sizes are those of the last call."""
+        """Return the outputs in the order of the file, with the sizes of the last call."""
         outputs = []
-        for own in self._signatures.values():
-            for one in own.declared.outputs:
-                array = self._graphs.GetTensor(own.outputs[one.name], own.graph)
-                tensor = Tensor(list(array.shape), one.dtype.name)
+        for signature in self._signatures.values():
+            for declared in signature.declared.outputs:
+                array = self._graphs.GetTensor(signature.outputs[declared.name], signature.graph)
+                tensor = Tensor(list(array.shape), declared.dtype.name)
                 outputs.append(from_bytes(array.tobytes(), tensor, range(array.ndim)))
         return outputs
 
@@ -134,20 +136,20 @@ class InterpreterRun(LitertRun[_Called]):
 _WRAPPER, _OPERATORS = "_interpreter", "_get_ops_details"
 
 
-def _called(model: TfliteModel, path: Path, calls: Sequence[str]) -> dict[str, _Called]:
-    """What is called, by name, in the order of the first calls."""
+def _called_signatures(model: TfliteModel, path: Path, calls: Sequence[str]) -> dict[str, _Called]:
+    """Return the called signatures by name, in the order of first calls. Raises RunError if the model lacks one."""
     declared = read_callable(path)
-    signatures = {one.name: one for one in declared.signatures}
+    signatures = {signature.name: signature for signature in declared.signatures}
     wrong = next((name for name in calls if name not in signatures), None)
     if wrong is not None:
         raise RunError(f"the model has no signature {wrong!r}; it has: {', '.join(sorted(signatures))}")
     names = tuple(dict.fromkeys(calls)) or (declared.signatures[0].name,)
-    order = [one.name for one in declared.signatures]
+    order = [signature.name for signature in declared.signatures]
     return {name: _with_tensors(signatures[name], model, order.index(name)) for name in names}
 
 
 def _with_tensors(declared: Signature, model: TfliteModel, number: int) -> _Called:
-    """A signature with the tensors of the graph that it names; without any they are those of the first graph."""
+    """Return a signature with the tensors of its graph; a model without signatures uses its first graph."""
     if not model.signatures:
         graph = model.subgraphs[0]
         sides = [{graph.tensors[at].name: at for at in side} for side in (graph.inputs, graph.outputs)]

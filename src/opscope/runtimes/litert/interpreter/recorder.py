@@ -1,4 +1,4 @@
-"""The library that records when the Interpreter calls its operators: built here once, and asked through ctypes."""
+"""Build the library that records when the Interpreter calls its operators, once, and use it through ctypes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Event(ctypes.Structure):
 
 
 def recorder_library(cache: Path | None = None) -> Path:
-    """The library; built when there is none of this source and compiler."""
+    """Build the library, or return the one built from this source with this compiler."""
     return built_library(SOURCE, _FLAGS, "librecorder.so", cache)
 
 
@@ -41,11 +41,14 @@ class Recorder:
         self._library.opscope_events.restype = ctypes.c_size_t
 
     def _get_native_delegate_pointer(self) -> int:
-        """What the Interpreter asks each of its delegates for."""
+        """Return the pointer that the Interpreter asks each of its delegates for."""
         return int(self._library.opscope_delegate())
 
     def watch(self, graphs: int) -> None:
-        """Begin to look at the operators of all graphs of a file, which have their final memory by now."""
+        """Start watching the operators of all graphs of a file, whose memory must be allocated.
+
+        Raises RunError if LiteRT did not show all graphs to the delegate.
+        """
         watched = self._library.opscope_watch()
         if watched != graphs:
             raise RunError(
@@ -54,21 +57,21 @@ class Recorder:
             )
 
     def forget(self) -> None:
-        """Forget all events."""
+        """Discard all events."""
         self._library.opscope_forget()
 
     def events(self) -> list[EventRow]:
-        """The events since :meth:`forget`, those that lie in others behind them; times in nanoseconds."""
-        found = ctypes.POINTER(_Event)()
-        count = self._library.opscope_events(ctypes.byref(found))
-        return [_row(found[number]) for number in range(count)]
+        """Return the events since :meth:`forget`, in nanoseconds; an event stands before the events inside it."""
+        events_ = ctypes.POINTER(_Event)()
+        count = self._library.opscope_events(ctypes.byref(events_))
+        return [_event_row(events_[number]) for number in range(count)]
 
 
-def _row(event: _Event) -> EventRow:
-    return EventRow(_name(event), event.type, event.start, event.duration, event.number, event.graph, 0)
+def _event_row(event: _Event) -> EventRow:
+    return EventRow(_event_name(event), event.type, event.start, event.duration, event.number, event.graph, 0)
 
 
-def _name(event: _Event) -> str:
+def _event_name(event: _Event) -> str:
     if event.type in INVOKE_TYPES:
         return INVOKE
     if event.tag:

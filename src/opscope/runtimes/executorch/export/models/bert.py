@@ -53,7 +53,7 @@ class BertLayer(nn.Module):
 
 
 class TextTransformer(nn.Module):
-    """The whole encoder; its pooled first token classifies the text."""
+    """The complete encoder; its pooled first token classifies the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,12 +64,12 @@ class TextTransformer(nn.Module):
 
     def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """States of shape (1, tokens, 256) and the pooled one, (1, 256), of word numbers of shape (1, tokens)."""
-        places = torch.arange(words.shape[1])
-        states = self.layers(self.norm(self.words(words) + self.places(places)))
+        positions = torch.arange(words.shape[1])
+        states = self.layers(self.norm(self.words(words) + self.places(positions)))
         return states, torch.tanh(self.pool(states[:, 0]))
 
 
 def build() -> EagerModel:
-    """The network with seeded weights, and random words."""
+    """Return the network with seeded weights, and random words."""
     torch.manual_seed(_SEED)
     return EagerModel.of(TextTransformer().eval(), (torch.randint(0, _WORDS, (1, _TOKENS)),))

@@ -14,7 +14,7 @@ from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel
 
 _SEED = 0
 WORDS, LENGTH, PROMPT = 512, 64, 16
-"""Words of the vocabulary, places for tokens, tokens of the prompt."""
+"""Number of words of the vocabulary, of places for tokens, and of tokens of the prompt."""
 _WIDTH, _LAYERS, _HEADS = 128, 2, 4
 _SIZE = _WIDTH // _HEADS
 _HIDDEN = 3 * _WIDTH
@@ -44,15 +44,18 @@ class DecoderLayer(nn.Module):
         self.narrow = nn.Linear(_HIDDEN, _WIDTH, bias=False)
 
     def parts(self, x: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of tokens, shape (1, heads, tokens, size), positions turned into the first two."""
+        """Return queries, keys and values of tokens, shape (1, heads, tokens, size).
+
+        Queries and keys contain rotary positions.
+        """
         y = self.before_attention(x)
         query, key, value = (
             part(y).view(1, -1, _HEADS, _SIZE).transpose(1, 2) for part in (self.query, self.key, self.value)
         )
-        return _turned(query, turn), _turned(key, turn), value
+        return _rotate_pairs(query, turn), _rotate_pairs(key, turn), value
 
     def mixed(self, x: Tensor, query: Tensor, stored: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """Tokens after attention to what is stored, and after the network."""
+        """Return tokens after attention to the stored keys and values, and after the network."""
         weights = torch.softmax(query @ stored[0].transpose(-1, -2) * _SIZE**-0.5 + mask, dim=-1)
         x = x + self.output((weights @ stored[1]).transpose(1, 2).reshape(1, -1, _WIDTH))
         y = self.before_network(x)
@@ -61,7 +64,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What both methods share: weights, positions and the mask."""
+    """Weights, positions and mask that both methods share."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -74,7 +77,7 @@ class Decoder(nn.Module):
         self.register_buffer("places", torch.arange(LENGTH))
 
     def scores(self, x: Tensor) -> Tensor:
-        """Scores of the next word, shape (1, words), of tokens of which the last one counts."""
+        """Return scores of the next word after the last token, shape (1, words)."""
         out: Tensor = self.head(self.norm(x[:, -1]))
         return out
 
@@ -87,30 +90,30 @@ class Prefill(nn.Module):
         self.shared = shared
 
     def forward(self, words: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (1, words), and keys and values (layers, heads, length, size), of a prompt (1, tokens)."""
+        """Return scores (1, words), and keys and values (layers, heads, length, size), of a prompt (1, tokens)."""
         shared, count = self.shared, words.shape[1]
         x, turn, mask = shared.words(words), shared.turns[:, :count], shared.mask[:count, :count]
         keys, values = [], []
         for layer in shared.layers:
             query, key, value = layer.parts(x, turn)
             x = layer.mixed(x, query, (key, value), mask)
-            keys.append(_filled(key, LENGTH))
-            values.append(_filled(value, LENGTH))
+            keys.append(_pad_tokens(key, LENGTH))
+            values.append(_pad_tokens(value, LENGTH))
         return shared.scores(x), torch.cat(keys), torch.cat(values)
 
 
 class Decode(nn.Module):
-    """Reads one token behind others."""
+    """Reads one token after others."""
 
     def __init__(self, shared: Decoder) -> None:
         super().__init__()
         self.shared = shared
 
-    def forward(self, word: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, keys and values of a token (1, 1) at a place (1,), with the keys and values before it."""
+    def forward(self, word: Tensor, position: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scores, keys and values of a token (1, 1) at a position (1,), given the keys and values before it."""
         shared = self.shared
-        x, turn, mask = shared.words(word), shared.turns[:, place], shared.mask[place]
-        here = (shared.places == place).view(1, 1, LENGTH, 1).to(x.dtype)
+        x, turn, mask = shared.words(word), shared.turns[:, position], shared.mask[position]
+        here = (shared.places == position).view(1, 1, LENGTH, 1).to(x.dtype)
         new_keys, new_values = [], []
         for number, layer in enumerate(shared.layers):
             query, key, value = layer.parts(x, turn)
@@ -123,19 +126,21 @@ class Decode(nn.Module):
         return shared.scores(x), torch.cat(new_keys), torch.cat(new_values)
 
 
-def _turned(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotary positions: pairs of numbers are turned by an angle that grows with the position."""
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat([left * turn[0] - right * turn[1], right * turn[0] + left * turn[1]], dim=-1)
+def _rotate_pairs(x: Tensor, turn: Tensor) -> Tensor:
+    """Apply rotary positions: pairs of numbers are turned by an angle that grows with the position."""
+    first_half, second_half = x.chunk(2, dim=-1)
+    return torch.cat(
+        [first_half * turn[0] - second_half * turn[1], second_half * turn[0] + first_half * turn[1]], dim=-1
+    )
 
 
-def _filled(x: Tensor, length: int) -> Tensor:
-    """Tokens with zeros behind them, up to a length."""
+def _pad_tokens(x: Tensor, length: int) -> Tensor:
+    """Pad tokens with zeros after them, up to a length."""
     return nn.functional.pad(x, (0, 0, 0, length - x.shape[2]))
 
 
 def build(layers: int = _LAYERS) -> EagerModel:
-    """Both methods with shared seeded weights; decode's example continues the prompt of prefill's."""
+    """Return both methods with shared seeded weights; decode's example continues the prompt of prefill's."""
     torch.manual_seed(_SEED)
     shared = Decoder(layers).eval()
     prefill, decode = Prefill(shared).eval(), Decode(shared).eval()

@@ -1,12 +1,13 @@
-"""EdgeTAM's image encoder: an adapter for upstream's code, which is not part of this project.
+"""An adapter for EdgeTAM's image encoder: upstream's code is not part of this project.
 
-Upstream (https://github.com/facebookresearch/EdgeTAM, Apache-2.0) has to be cloned by the user, who keeps its licence
-and notices; ``OPSCOPE_EDGETAM`` names the clone. Its checkpoint gives the weights; without one the steps are told.
+Upstream (https://github.com/facebookresearch/EdgeTAM, Apache-2.0) has to be cloned by the user, who keeps its
+licence and notices; ``OPSCOPE_EDGETAM`` names the clone. Its checkpoint has the weights; the error without one
+names the steps to get it.
 
-Source of the interface, read in upstream's ``sam2/modeling/backbones/image_encoder.py`` and ``sam2/configs``: the
-encoder takes an image (1, 3, 1024, 1024) and gives a dictionary with ``backbone_fpn``, features at a 4th, an 8th and a
-16th of the size, ``vision_pos_enc``, position encodings of the same shapes that depend on nothing else, and
-``vision_features``, the last of the features.
+Source of the interface, read in upstream's ``sam2/modeling/backbones/image_encoder.py`` and ``sam2/configs``:
+the encoder takes an image (1, 3, 1024, 1024) and gives a dictionary with ``backbone_fpn``, features at a 4th,
+an 8th and a 16th of the size, ``vision_pos_enc``, position encodings of the same shapes that depend on nothing
+else, and ``vision_features``, the last of the features.
 """
 
 from __future__ import annotations
@@ -57,38 +58,38 @@ class EdgeTamImageEncoder(nn.Module):
 
 
 def adapted(encoder: Any, size: int = SIZE) -> EagerModel:  # noqa: ANN401 - likewise
-    """The model of an encoder, and an image of random numbers."""
+    """Return the model of an encoder, and an image of random numbers."""
     torch.manual_seed(_SEED)
     return EagerModel.of(EdgeTamImageEncoder(encoder.eval(), size).eval(), (torch.randn(1, 3, size, size),))
 
 
 def build() -> EagerModel:
-    """Upstream's encoder with the weights of its checkpoint."""
-    clone = _clone()
+    """Return upstream's encoder with the weights of its checkpoint."""
+    clone = _find_clone()
     checkpoint = Path(os.environ.get(CHECKPOINT) or clone / _WEIGHTS)
     if not checkpoint.is_file():
         hint = f"the upstream repository has it; set {CHECKPOINT} for another path. {_STEPS}"
         raise NotFoundError("EdgeTAM's checkpoint is missing", where=checkpoint, hint=hint)
-    encoder = _encoder(clone)
+    encoder = _create_encoder(clone)
     weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
     encoder.load_state_dict({k.removeprefix(_PREFIX): v for k, v in weights.items() if k.startswith(_PREFIX)})
     return adapted(encoder)
 
 
-def _clone() -> Path:
-    given = os.environ.get(CLONE)
-    if not given:
+def _find_clone() -> Path:
+    path = os.environ.get(CLONE)
+    if not path:
         hint = f"clone it (see its licence) and set {CLONE} to the directory; {_STEPS}. edgetam_standin needs nothing"
         raise NotFoundError("this model needs EdgeTAM's code, which opscope does not include", where=CLONE, hint=hint)
-    clone = Path(given)
+    clone = Path(path)
     if not (clone / _CONFIG).is_file():
         hint = f"{CLONE} must be the directory of the upstream repository; {_STEPS}"
         raise NotFoundError(f"no EdgeTAM clone found: {_CONFIG} is missing", where=clone, hint=hint)
     return clone
 
 
-def _encoder(clone: Path) -> Any:  # noqa: ANN401 - upstream's class
-    """The encoder as upstream's configuration describes it, weights not loaded yet."""
+def _create_encoder(clone: Path) -> Any:  # noqa: ANN401 - upstream's class
+    """Return the encoder as upstream's configuration describes it, without weights."""
     for module, package in _NEEDED.items():
         if find_spec(module) is None:
             hint = f"pip install {package}; timm needs a torchvision for this torch. {_STEPS}"

@@ -30,19 +30,19 @@ class Trunk(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        stem = nn.Sequential(_halved(3, _LEVELS[0] // 2), nn.GELU(), _halved(_LEVELS[0] // 2, _LEVELS[0]))
-        rest = [_halved(a, b) for a, b in pairwise(_LEVELS)]
+        stem = nn.Sequential(_halving_layer(3, _LEVELS[0] // 2), nn.GELU(), _halving_layer(_LEVELS[0] // 2, _LEVELS[0]))
+        rest = [_halving_layer(a, b) for a, b in pairwise(_LEVELS)]
         self.levels = nn.ModuleList([stem, *rest])
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """The levels, largest first."""
-        found: list[Tensor] = []
+        """Return the levels, largest first."""
+        levels: list[Tensor] = []
         for level in self.levels:
-            found.append(nn.functional.gelu(level(found[-1] if found else image)))
-        return found
+            levels.append(nn.functional.gelu(level(levels[-1] if levels else image)))
+        return levels
 
 
-def _halved(source: int, target: int) -> nn.Module:
+def _halving_layer(source: int, target: int) -> nn.Module:
     mixed = nn.Conv2d(source, target, 1, bias=False)
     return nn.Sequential(nn.Conv2d(source, source, 3, 2, 1, groups=source), mixed, nn.BatchNorm2d(target))
 
@@ -98,6 +98,6 @@ class StandIn(nn.Module):
 
 
 def build() -> EagerModel:
-    """The stand-in with seeded weights behind the adapter of the real one."""
+    """Return the stand-in with seeded weights behind the adapter of the real encoder."""
     torch.manual_seed(_SEED)
     return adapted(StandIn())

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _SEED = 0
 PROMPT, POSITIONS, CONTEXT = 128, (10, 1000), 1024
-"""Tokens of the prompt, positions to decode at, and places of the cache."""
+"""Number of tokens of the prompt, positions to decode at, and number of places of the cache."""
 SHAPE = {"dim": 128, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "vocab_size": 512, "hidden_dim": 384}
-"""A shape as in ``params.json`` of a checkpoint: heads of 32 numbers, two of queries to one of keys and values."""
+"""Shape as in ``params.json`` of a checkpoint: heads of 32 numbers, two heads of queries to one of keys and values."""
 
 
 class AtPosition(nn.Module):
@@ -46,7 +46,7 @@ class AtPosition(nn.Module):
 
 
 def build() -> EagerModel:
-    """A small Llama with seeded random weights."""
+    """Return a small Llama with seeded random weights."""
     return random_llama(SHAPE)
 
 
@@ -57,7 +57,7 @@ def random_llama(
     prompt: int = PROMPT,
     positions: Sequence[int] = POSITIONS,
 ) -> EagerModel:
-    """A Llama of some shape with seeded random weights."""
+    """Return a Llama of some shape with seeded random weights."""
     from executorch.extension.llm.export.config.llm_config import LlmConfig
 
     config = LlmConfig()
@@ -67,28 +67,29 @@ def random_llama(
         config.base.params = str(Path(directory) / "params.json")
         Path(config.base.params).write_text(json.dumps(dict(shape)))
         # Without a checkpoint ExecuTorch leaves norms and rotary tables as they happen to lie in memory.
-        weights = _random_weights(_network(config))
+        weights = _random_weights(_load_network(config))
         config.base.checkpoint = str(Path(directory) / "checkpoint.pth")
         torch.save(weights, config.base.checkpoint)
-        network = _network(config)
+        network = _load_network(config)
         for parameter in network.parameters():
             parameter.data = parameter.data.clone()  # the file that it is mapped from goes away
     return _at_positions(network, context, prompt, positions)
 
 
 def configured_llama(config: Any, *, prompt: int = PROMPT, positions: Sequence[int] = POSITIONS) -> EagerModel:  # noqa: ANN401 - executorch is not typed here
-    """The model of a configuration of ``export_llm``, with its checkpoint.
+    """Return the model of a configuration of ``export_llm``, with its checkpoint.
 
-    A quantisation in it is kept, and the record's number type does not tell; ``8da4w`` is better asked of the export.
+    A quantisation in it is kept, but the record's number type does not state it; prefer to ask the export for
+    ``8da4w``.
     """
     if not config.model.use_kv_cache:
         problem = "the configuration has no cache, so there are no positions to decode at"
         raise UsageError(problem, where="model.use_kv_cache", hint="set it, and also use_sdpa_with_kv_cache")
-    return _at_positions(_network(config), config.export.max_context_length, prompt, positions)
+    return _at_positions(_load_network(config), config.export.max_context_length, prompt, positions)
 
 
 def _random_weights(network: nn.Module) -> dict[str, Tensor]:
-    """Small ones for products and embeddings, one for norms."""
+    """Return small random weights for products and embeddings, and ones for norms."""
     torch.manual_seed(_SEED)
     return {
         name: torch.ones(weight.shape) if weight.dim() == 1 else 0.02 * torch.randn(weight.shape)
@@ -96,7 +97,7 @@ def _random_weights(network: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _network(config: Any) -> nn.Module:  # noqa: ANN401 - likewise
+def _load_network(config: Any) -> nn.Module:  # noqa: ANN401 - likewise
     from executorch.examples.models.llama.export_llama_lib import get_llama_model
 
     network: nn.Module = get_llama_model(config)[0]
@@ -104,7 +105,7 @@ def _network(config: Any) -> nn.Module:  # noqa: ANN401 - likewise
 
 
 def _at_positions(network: nn.Module, context: int, prompt: int, positions: Sequence[int]) -> EagerModel:
-    """Methods that share the network's weights; each has a cache of its own, as methods of a program do."""
+    """Return methods that share the network's weights; each has its own cache, as methods of a program do."""
     from executorch.extension.llm.export.export_passes import RemoveRedundantTransposes
 
     if not 1 <= prompt <= context or not all(0 <= position < context for position in positions):
@@ -114,14 +115,14 @@ def _at_positions(network: nn.Module, context: int, prompt: int, positions: Sequ
         raise UsageError(problem, where="positions", hint=f"the cache has {context:,} places, from 0")
     torch.manual_seed(_SEED)
     words = torch.randint(0, 2, (1, prompt))
-    methods = {"prefill": EagerMethod(_method(network, 0), (words,), tokens=prompt)}
+    methods = {"prefill": EagerMethod(_place_at_position(network, 0), (words,), tokens=prompt)}
     for position in positions:
-        methods[f"decode_at_{position}"] = EagerMethod(_method(network, position), (words[:, :1],), tokens=1)
+        methods[f"decode_at_{position}"] = EagerMethod(_place_at_position(network, position), (words[:, :1],), tokens=1)
     # Without it every token would lay out the whole cache twice, which `export_llm` spares.
     return EagerModel(methods, passes=(RemoveRedundantTransposes(),))
 
 
-def _method(network: nn.Module, position: int) -> AtPosition:
+def _place_at_position(network: nn.Module, position: int) -> AtPosition:
     weights = {id(parameter): parameter for parameter in network.parameters()}
     method = AtPosition(copy.deepcopy(network, weights), position)
     method.eval()

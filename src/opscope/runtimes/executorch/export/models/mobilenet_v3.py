@@ -47,7 +47,7 @@ _BLOCKS = (
 
 
 def _round_channels(value: float) -> int:
-    """The nearest multiple of 8 that does not lose more than a tenth."""
+    """Return the nearest multiple of 8 that is at least 90 % of a number."""
     rounded = max(_DIVISOR, int(value + _DIVISOR / 2) // _DIVISOR * _DIVISOR)
     return rounded + _DIVISOR if rounded < 0.9 * value else rounded
 
@@ -102,7 +102,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV3Small(nn.Module):
-    """The whole network."""
+    """The complete network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class MobileNetV3Small(nn.Module):
         layers.append(ConvNormAct((source, _LAST), 1, 1, 1, nn.Hardswish()))
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(nn.Linear(_LAST, _HEAD), nn.Hardswish(), nn.Linear(_HEAD, _CLASSES))
-        self.apply(_initialise)
+        self.apply(_initialise_weights)
 
     def forward(self, image: Tensor) -> Tensor:
         """Class scores, shape (1, 1000), of an image of shape (1, 3, 224, 224)."""
@@ -123,8 +123,8 @@ class MobileNetV3Small(nn.Module):
         return scores
 
 
-def _initialise(module: nn.Module) -> None:
-    """Weights that keep the size of activations through the network, so that outputs can be compared."""
+def _initialise_weights(module: nn.Module) -> None:
+    """Set weights that keep the size of activations through the network, so that outputs can be compared."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out")
         if module.bias is not None:
@@ -132,6 +132,6 @@ def _initialise(module: nn.Module) -> None:
 
 
 def build() -> EagerModel:
-    """The network with seeded weights, and an image of random numbers."""
+    """Return the network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
     return EagerModel.of(MobileNetV3Small().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))

@@ -34,8 +34,8 @@ class ChannelNorm(nn.Module):
         return normed
 
 
-def _convolved(source: int, target: int, stride: int = 1) -> nn.Sequential:
-    """A 3x3 convolution, the norm, the activation."""
+def _convolution_block(source: int, target: int, stride: int = 1) -> nn.Sequential:
+    """Return a 3x3 convolution with norm and activation."""
     convolution = nn.Conv2d(source, target, 3, stride, 1)
     return nn.Sequential(convolution, ChannelNorm(target), nn.LeakyReLU(0.01))
 
@@ -61,16 +61,18 @@ class SpatialAttention(nn.Module):
 
 
 class Segmenter(nn.Module):
-    """The whole network."""
+    """The complete network."""
 
     def __init__(self) -> None:
         super().__init__()
         pairs = list(pairwise(_WIDTHS))
-        self.stem = _convolved(_CHANNELS, _WIDTHS[0], 2)
-        self.down = nn.ModuleList(nn.Sequential(_convolved(a, b, 2), _convolved(b, b)) for a, b in pairs)
+        self.stem = _convolution_block(_CHANNELS, _WIDTHS[0], 2)
+        self.down = nn.ModuleList(
+            nn.Sequential(_convolution_block(a, b, 2), _convolution_block(b, b)) for a, b in pairs
+        )
         self.middle = nn.Sequential(SpatialAttention(_WIDTHS[-1]), SpatialAttention(_WIDTHS[-1]))
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in reversed(pairs))
-        self.merge = nn.ModuleList(_convolved(2 * a, a) for a, _ in reversed(pairs))
+        self.merge = nn.ModuleList(_convolution_block(2 * a, a) for a, _ in reversed(pairs))
         self.mask = nn.ConvTranspose2d(_WIDTHS[0], 1, 2, 2)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -86,6 +88,6 @@ class Segmenter(nn.Module):
 
 
 def build() -> EagerModel:
-    """The network with seeded weights, and an image of random numbers."""
+    """Return the network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
     return EagerModel.of(Segmenter().eval(), (torch.randn(1, _CHANNELS, _SIZE, _SIZE),))

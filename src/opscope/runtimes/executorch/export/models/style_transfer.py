@@ -42,7 +42,7 @@ class Residual(nn.Module):
         return image + changed
 
 
-def _network() -> nn.Module:
+def _build_network() -> nn.Module:
     first, middle, last = _WIDTHS
     down = [
         layer
@@ -59,14 +59,14 @@ def _network() -> nn.Module:
 
 
 def build() -> EagerModel:
-    """The network as published, with seeded random weights."""
+    """Return the network as published, with seeded random weights."""
     torch.manual_seed(_SEED)
-    model = _network().eval()
+    model = _build_network().eval()
     return EagerModel.of(model, (torch.rand(1, 3, _SIZE, _SIZE),))
 
 
 def build_delegated() -> EagerModel:
-    """The same network with the same weights, its padding and norms replaced by patterns that are delegated."""
+    """Return the network with its padding and norms replaced by patterns that are delegated; the weights are equal."""
     model = build()
     replace_reflection_pads(model.module)
     replace_instance_norms(model.module)

@@ -53,7 +53,7 @@ class VitLayer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """The whole network."""
+    """The complete network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +73,6 @@ class VisionTransformer(nn.Module):
 
 
 def build() -> EagerModel:
-    """The network with seeded weights, and an image of random numbers."""
+    """Return the network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
     return EagerModel.of(VisionTransformer().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))
