@@ -15,7 +15,7 @@ from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
 from opscope.core.system.pythons import HERE
-from opscope.experiment.guesses import USUAL_INPUTS, input_words
+from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs, input_words
 from opscope.experiment.inputs import make_inputs
 from opscope.experiment.protocol import AS_IT_IS, LOG, OUTPUTS, CeilingsRequest, Job, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
