@@ -81,8 +81,8 @@ class AieDevices(msgspec.Struct, frozen=True):
 
     def named(self, name: str) -> AieDevice | None:
         """The array of this name; None when it is not known."""
-        own = self.names.get(name, name)
-        return next((device for device in self.devices if device.name == own), None)
+        device_name = self.names.get(name, name)
+        return next((device for device in self.devices if device.name == device_name), None)
 
 
 @cache

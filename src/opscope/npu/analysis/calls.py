@@ -215,8 +215,8 @@ def _starts_inside(time: Ints, is_end: Mask) -> Ints:
         return both
     goes_on = np.concatenate([[False], np.diff(both) == 2])  # noqa: PLR2004 - directly behind the pair before
     head = both[np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(both))))]
-    inside: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
-    return inside
+    starts: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
+    return starts
 
 
 def _pair_marks(marks: _Marks) -> tuple[Ints, Ints, _Faults, tuple[int, int] | None]:

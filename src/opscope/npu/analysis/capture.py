@@ -119,7 +119,7 @@ def _report_lost_packets(tile: TileTrace, lost: Sequence[LostPackets], missing: 
     if not unsure:
         return
     first = unsure[0]
-    what = {"lost": "lost", "repeated": "repeated", "damaged": "lost, repeated or swapped"}[first.kind]
+    loss = {"lost": "lost", "repeated": "repeated", "damaged": "lost, repeated or swapped"}[first.kind]
     more = f" and in {counted_text(len(unsure) - 1, 'more place', ',')}" if len(unsure) > 1 else ""
     count = f"; {counted_text(missing, 'working call')} missing before the end" if missing else ""
     step = "capture again, with fewer events or fewer tiles per stream, so no packet is dropped"
@@ -128,7 +128,7 @@ def _report_lost_packets(tile: TileTrace, lost: Sequence[LostPackets], missing: 
     yield tile_finding(
         "packets_lost",
         Severity.HIGH,
-        title=f"packets were {what} {first.place}{more}",
+        title=f"packets were {loss} {first.place}{more}",
         evidence=f"{first.why}{count}; later times are {'too early' if first.kind == 'lost' else 'unreliable'}",
         where=place(tile, f"cycle {first.cycle}"),
         step=f"{step}; times after it are unreliable: do not compare this tile with others",
@@ -258,8 +258,8 @@ def _find_levels(tile: TileTrace) -> _Levels:
     time = np.unique(np.concatenate(edges))
     mask = np.zeros(len(time), np.int64)
     for number, spans in used.items():
-        begun, ended = (np.searchsorted(time, edge) for edge in (spans.start, spans.end))
-        change = np.bincount(begun, minlength=len(time)) - np.bincount(ended, minlength=len(time))
+        begins, ended = (np.searchsorted(time, edge) for edge in (spans.start, spans.end))
+        change = np.bincount(begins, minlength=len(time)) - np.bincount(ended, minlength=len(time))
         mask |= (np.cumsum(change) > 0).astype(np.int64) << np.int64(number)
     return _Levels(time, mask)
 

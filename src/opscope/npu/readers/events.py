@@ -200,10 +200,10 @@ class _Decoder:
 
     def _advance_frame(self, mask: int, idle: int) -> None:
         """Take a frame's cycles: what is no longer active ends, then what is newly active begins."""
-        kept = 0 if idle else self._active & mask
-        self._add_edges(self._ends, self._active ^ kept, self.time + 1)
+        still_active = 0 if idle else self._active & mask
+        self._add_edges(self._ends, self._active ^ still_active, self.time + 1)
         self.time += idle + 1
-        self._add_edges(self._begins, mask ^ kept, self.time)
+        self._add_edges(self._begins, mask ^ still_active, self.time)
         self._active = mask
 
     def _add_edges(self, edges: list[_Edges], mask: int, time: int) -> None:

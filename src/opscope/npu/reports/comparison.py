@@ -49,7 +49,7 @@ def tiles_comparison_document(comparison: TilesComparison) -> Document:
             Figures(list(_headline_figures(comparison)), facts(_side_facts(comparison))),
             figures_table(figures),
             *(Sentence(line, Tone.DIM) for line in _stalls_line(comparison.stall_cycles)),
-            Messages([note(one) for one in comparison.notes]),
+            Messages([note(comparison_note) for comparison_note in comparison.notes]),
         ],
         sections=[],
     )
@@ -81,9 +81,9 @@ def figures_table(figures: Iterable[FigureChange]) -> TableBlock:
 
 
 def _both_sides(
-    found: TilesComparison | TilesEvidence, figure: FigureChange
+    comparison: TilesComparison | TilesEvidence, figure: FigureChange
 ) -> list[tuple[str, TilesSide, float | None]]:
-    return [("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate)]
+    return [("baseline", comparison.baseline, figure.baseline), ("candidate", comparison.candidate, figure.candidate)]
 
 
 def comparison_sentence(comparison: TilesComparison) -> str:

@@ -57,10 +57,10 @@ class Lane(NamedTuple):
 def timeline(lanes: Sequence[Lane], span: tuple[int, int], title: str) -> str:
     """Lanes over cycles from ``span[0]`` to ``span[1]``; the stronger the colour, the more of a stretch is active."""
     height = len(lanes) * (_LANE + 3)
-    inside = [part for place, lane in enumerate(lanes) for part in _draw_lane(place * (_LANE + 3), lane, span)]
-    inside += _draw_axis(span, height)
+    drawing = [part for row, lane in enumerate(lanes) for part in _draw_lane(row * (_LANE + 3), lane, span)]
+    drawing += _draw_axis(span, height)
     names = [*(lane.label for lane in lanes), "cycle"]
-    return beside("timeline", names, svg("timeline", title, height + 20, inside))
+    return beside("timeline", names, svg("timeline", title, height + 20, drawing))
 
 
 def _draw_lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
