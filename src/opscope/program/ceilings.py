@@ -161,7 +161,7 @@ class DriftCheck(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """Found to kept; None when the probe could not be run."""
+        """Ratio of the probed rate to the kept one; None when the probe could not be run."""
         return None if self.found is None else self.found / self.kept
 
     @property

@@ -16,5 +16,5 @@ def place(tile: TileTrace, *parts: str) -> str:
 
 
 def tile_finding(rule: str, severity: Severity, *, title: str, evidence: str, where: str, step: str) -> Message:
-    """A finding at a place of a trace."""
+    """Return a finding at a place of a trace."""
     return finding(rule, severity, (title, evidence, step)).about(place=where)

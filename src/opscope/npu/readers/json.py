@@ -87,7 +87,7 @@ class AieJsonReader:
         return re.search(rb"_trace for tile", data) is not None
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
-        """The tiles of a trace; raises as :meth:`read` does."""
+        """Return the tiles of a trace; raises as :meth:`read` does."""
         return read_json(data, path)
 
     def read(self, data: bytes, path: Path) -> EventTable:

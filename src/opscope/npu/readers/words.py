@@ -253,7 +253,7 @@ class AieWordsReader:
         return bool(_HEAD.match(head)) or _is_binary(head)
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
-        """The tiles of a trace, with the names of slots that were given; raises as :meth:`read` does."""
+        """Return the tiles of a trace, with the names of slots that were given; raises as :meth:`read` does."""
         return read_words(data, path, slots)
 
     def read(self, data: bytes, path: Path) -> EventTable:

@@ -127,7 +127,7 @@ def event_name(name: str) -> EventName:
 
 
 def folded(operator: str) -> str:
-    """An operator's name without case and blanks."""
+    """Return an operator's name without case and blanks."""
     return "".join(operator.split()).casefold()
 
 
