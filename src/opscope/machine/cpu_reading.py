@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CpuReading(msgspec.Struct, frozen=True):
-    """What one processor said; what does not exist on its architecture is null."""
+    """Answers of one processor; those that do not exist on its architecture are null."""
 
     # x86-64: `[leaf, subleaf, eax, ebx, ecx, edx]` of every leaf in :data:`CPUID_LEAVES` that it has
     cpuid: list[list[int]] | None = None

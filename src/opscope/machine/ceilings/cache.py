@@ -33,7 +33,7 @@ _DIRECTORY = "ceilings"
 
 
 class MachineIdentity(msgspec.Struct, frozen=True):
-    """What ceilings depend on besides the features that are cleared and the threads; null where it cannot be read."""
+    """Facts that ceilings depend on besides the cleared features and the threads; null where one cannot be read."""
 
     host: str  # tells this machine from others; a hash, which names nobody
     system: str | None  # operating system

@@ -38,7 +38,7 @@ _FEW, _FEW_SHARE, _FEW_OF = 3, 0.05, 4
 
 
 class MarkFault(NamedTuple):
-    """What can be wrong with a start or an end."""
+    """Fault of a start or an end."""
 
     rule: str
     severity: Severity
@@ -117,7 +117,7 @@ class CallSpans:
 
 
 class CallCounts(msgspec.Struct, frozen=True):
-    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
+    """Outcome of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
 
     paired: int
     dropped: int
@@ -125,7 +125,7 @@ class CallCounts(msgspec.Struct, frozen=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """What became of the starts and ends; 2 * paired + dropped is their number."""
+    """Outcome of the starts and ends; 2 * paired + dropped is their number."""
 
     calls: CallSpans  # those that paired
     counts: CallCounts

@@ -1,4 +1,4 @@
-"""What the capture of a tile lacks: packets that were lost, repeated or swapped, and all behind a full buffer.
+"""Gaps in the capture of a tile: packets that were lost, repeated or swapped, and all behind a full buffer.
 
 Packets of a trace have no sequence number, and their payload no checksum. What shows damage is framing, where the trace
 is in raw words; starts and ends of calls that do not pair; iterations that lack calls; and vector cycles, which are
@@ -149,7 +149,7 @@ def _report_late_start(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[
 
 
 class SlotCost(msgspec.Struct, frozen=True):
-    """What a slot takes of the buffer.
+    """Share of the buffer that a slot takes.
 
     Attributes:
         slot: its number.
@@ -179,7 +179,7 @@ class Unslot(msgspec.Struct, frozen=True):
 
 
 class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change in the tracing of a tile. All of it is estimated from the events, not counted in the buffer.
+    """Changes to make in the tracing of a tile. All are estimated from the events, not counted in the buffer.
 
     Attributes:
         cut: whether the trace ends before the work does; null when nothing tells.
@@ -246,7 +246,7 @@ def find_end(core: CoreCalls, rate: TileRate, iterations: Iterations, *, has_los
 
 
 class _Levels(NamedTuple):
-    """Which slots of a tile were active when."""
+    """Times at which the slots of a tile were active."""
 
     time: Ints  # of each change, in cycles, ascending; shape (changes,)
     mask: Ints  # slots that are active from there to the next change, one bit each; shape (changes,)

@@ -343,7 +343,7 @@ def _list_notes(baseline: TilesTraces, candidate: TilesTraces, main: _Figure) ->
 
 
 class TilesEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="tiles"):
-    """What a decision over AI Engine traces rests on.
+    """Evidence that a decision over AI Engine traces rests on.
 
     Attributes:
         baseline: the side that the candidate is measured by.

@@ -1,4 +1,4 @@
-"""Where the cycles of a tile went: each cycle from first call to last counted once, in a call or between two.
+"""Account of a tile's cycles: each cycle from first call to last counted once, in a call or between two.
 
 Cycles in which events of a core were active are sets, which are made apart, so that none is counted twice.
 """

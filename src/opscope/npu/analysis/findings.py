@@ -1,4 +1,4 @@
-"""What the analysis of a tile's trace noticed: findings that say where in the trace."""
+"""Findings of the analysis of a tile's trace, which say where in the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What divides calls into iterations: the tiling, long waits for a lock, or a sequence of kinds that repeats.
+"""Division of calls into iterations: by the tiling, long waits for a lock, or a sequence of kinds that repeats.
 
 Such a sequence is a zero-fill and twelve calls of a kernel, for instance.
 """

@@ -1,4 +1,4 @@
-"""What sets the pace of the multiplying calls of a tile: the call itself, or the transfer of an operand.
+"""Pace of the multiplying calls of a tile, which the call itself sets, or the transfer of an operand.
 
 A trace has the cycles in which a port moved data. They add up to whole buffers, and a part of one where the trace ends:
 so they tell which operand of a matrix product the port carries. Data move while the core computes, so a call and each
@@ -44,7 +44,7 @@ NOTHING_TRACED = "not explained"
 
 
 class Port(msgspec.Struct, frozen=True):
-    """What a stream port moved.
+    """Traffic of a stream port.
 
     Attributes:
         slot: of its event.
@@ -210,7 +210,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """How many times as fast calls could follow each other at most, if what they wait for took no time.
+    """Factor by which calls could follow each other faster at most, if what they wait for took no time.
 
     Attributes:
         at_most: period over what would be left of it.
@@ -224,7 +224,7 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 class TileBound(msgspec.Struct, frozen=True):
-    """What sets the pace of the calls that multiply.
+    """Cause of the pace of the calls that multiply.
 
     Attributes:
         by: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an operand
@@ -436,7 +436,7 @@ def _report_residual(core: CoreCalls, tile_bound: TileBound, around: Sequence[Ti
 
 
 class CallStall(msgspec.Struct, frozen=True):
-    """What the calls of a core wait for.
+    """Stall in the calls of a core.
 
     Attributes:
         stall: category of its cycles, as in the account of cycles.

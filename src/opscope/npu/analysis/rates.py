@@ -1,4 +1,4 @@
-"""How fast a tile multiplies: from the calls that were seen, never from work that the trace does not hold.
+"""Rates at which a tile multiplies: from the calls that were seen, never from work that the trace does not hold.
 
 The window runs from the start of the first call to the end of the last. A rate above the peak of the device is no rate:
 then sizes, type or device are not those of the run, and nothing is said but that.

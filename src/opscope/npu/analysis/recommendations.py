@@ -1,4 +1,4 @@
-"""What to do about what holds a core back: its streams, its kernel, what its calls wait for, or its neighbours.
+"""Advice on a core that is held back: by its streams, its kernel, what its calls wait for, or its neighbours.
 
 A remedy for a core says how much there is to gain at most: the period that would be left if what it is about took no
 time.

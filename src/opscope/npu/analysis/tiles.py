@@ -49,7 +49,7 @@ _HARMLESS = {"padding_as_event"}
 
 
 class TilesTerms(NamedTuple):
-    """What is asked besides the trace."""
+    """Terms of an analysis besides the trace."""
 
     specification: RunSpecification  # what is known of the run
     cores_known: bool = True  # whether the number of cores that share the product was said; else one is supposed

@@ -1,4 +1,4 @@
-"""Which units a trace can be of, what a unit without times says, and time that a writer of JSON may have lost."""
+"""Units that a trace can be of, those without times, and time that a writer of JSON may have lost."""
 
 from __future__ import annotations
 

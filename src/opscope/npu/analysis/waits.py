@@ -1,4 +1,4 @@
-"""Who waits for whom: cores that do nothing else, and DMAs, in the order in which a wait spreads.
+"""Waits of units for each other: cores that do nothing else, and DMAs, in the order in which a wait spreads.
 
 Data flow through an array in stages: the interface tile's MM2S reads memory, a memory tile takes and sends it, the
 core's S2MM takes it, the core computes, its MM2S sends the result, a memory tile may gather it, and the interface
@@ -196,7 +196,7 @@ def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
 
 
 class CoreWait(msgspec.Struct, frozen=True):
-    """What a core without a call waits for in all of its trace, or nearly all.
+    """Wait of a core without a call in all of its trace, or nearly all.
 
     Attributes:
         stall: category of its cycles, as in the account of cycles.

@@ -31,7 +31,7 @@ _FRAMES_A_WORD = 256
 
 
 class _Command(NamedTuple):
-    """How one kind of command is laid out: the number is its last bits, before it stand the slots."""
+    """Layout of one kind of command: the number is its last bits, the slots are before it."""
 
     kind: int
     length: int  # in bytes
@@ -99,7 +99,7 @@ class TooManySpansError(ValueError):
 
 
 class UnitEvents(NamedTuple):
-    """What the commands of one unit say."""
+    """Events that the commands of one unit state."""
 
     spans: tuple[Spans, ...]  # of each of the eight slots
     last: int  # time after the last command

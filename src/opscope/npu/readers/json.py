@@ -120,7 +120,7 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
 
 @dataclass
 class _Process:
-    """What the records say of a process, before a trace unit is made of it."""
+    """Statements of the records on a process, before a trace unit is made of it."""
 
     name: str = ""
     threads: dict[int, str] = field(default_factory=dict)

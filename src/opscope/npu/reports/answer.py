@@ -1,4 +1,4 @@
-"""What a trace of AI Engine tiles answers: are the cores busy, what stalls them, how far are they from peak.
+"""Answers of a trace of AI Engine tiles: are the cores busy, what stalls them, how far are they from peak.
 
 The first screen is made of it, for a terminal and a notebook; reports begin with it.
 """

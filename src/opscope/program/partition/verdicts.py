@@ -11,7 +11,7 @@ import msgspec
 
 
 class SmeSupport(str, enum.Enum):
-    """Whether an operator can run with SME or SME2."""
+    """Ability of an operator to run with SME or SME2."""
 
     ELIGIBLE = "eligible"
     NOT_ELIGIBLE = "not eligible"
@@ -32,7 +32,7 @@ class Form(str, enum.Enum):
 
 
 class Eligibility(msgspec.Struct, frozen=True):
-    """Whether a node can run with SME or SME2, and how that is known.
+    """Ability of a node to run with SME or SME2, and how that is known.
 
     Attributes:
         verdict: whether.
@@ -71,7 +71,7 @@ class Cause(str, enum.Enum):
 
 
 class PortableReason(msgspec.Struct, frozen=True):
-    """Why an operator was not delegated.
+    """Reason why an operator was not delegated.
 
     Attributes:
         cause: sort of the reason.

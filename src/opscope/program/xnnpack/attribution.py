@@ -250,7 +250,7 @@ _LARGEST = 20_000  # nodes; real delegates have hundreds
 
 
 class EventNodes(msgspec.Struct, frozen=True):
-    """What one event computed."""
+    """Nodes that one event computed."""
 
     nodes: tuple[int, ...]  # numbers of the payload's nodes, ascending; empty when they are not known
     main: int | None  # the node that the work is in; None when it is not known

@@ -66,7 +66,7 @@ class LitertInference(msgspec.Struct, frozen=True):
 
 
 class LitertTrace(msgspec.Struct, frozen=True):
-    """What a process recorded."""
+    """Records of a process."""
 
     schema: str  # name and version of this format
     runtime: str  # version of LiteRT

@@ -61,7 +61,7 @@ _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, sub
 
 
 class PreparedRun(NamedTuple):
-    """What a runtime adds to a run of its runner."""
+    """Additions of a runtime to a run of its runner."""
 
     flags: Mapping[str, object]  # of the runner, beside those that all runners have
     sent: Mapping[str, SentFile]  # files that it reads, by the flags that name them

@@ -59,7 +59,7 @@ class TracedCall(msgspec.Struct, frozen=True):
 
 
 class OpenVinoTrace(msgspec.Struct, frozen=True):
-    """What a process recorded of its calls."""
+    """Records of a process about its calls."""
 
     schema: str  # name and version of this format
     runtime: str  # version of OpenVINO
