@@ -176,7 +176,7 @@ def strongest(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> 
 
 
 def default_ablation(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> Group:
-    """Return the same as :func:`strongest`, for callers that need one; raise an error where there is none."""
+    """Return the group of :func:`strongest`, for callers that need one; raise an error where there is none."""
     chosen = strongest(arch, fields, bits)
     if chosen is None and strongest(arch, fields):
         widths = ", ".join(map(str, sorted(bits)))

@@ -56,7 +56,7 @@ class MultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what ``torch.nn.MultiheadAttention`` does: outputs, and weights where they are needed."""
+        """Return the outputs of ``torch.nn.MultiheadAttention``, and weights where they are needed."""
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is only a hint and needs attn_mask")
         batched = query.dim() == 3  # noqa: PLR2004 - batch, position, number

@@ -191,7 +191,7 @@ def prepared_for(
     directory: Path,
     provide: Callable[[Mapping[str, Path]], Mapping[str, str]] | None = None,
 ) -> PreparedSwitch:
-    """Return the same as :func:`prepared`, for a process behind an emulator, or on another machine."""
+    """Prepare as :func:`prepared` does, for a process behind an emulator, or on another machine."""
     rows, lines, switched, unproven = masks(mechanism, clear), [], [], 0
     for library in dict.fromkeys(path.resolve() for path in libraries):
         sites, outside = _find_sites(mechanism, library)

@@ -136,7 +136,7 @@ _SCALARS = "write Python numbers in the model as floats: an integer becomes an i
 
 
 def advice(operator: str, cause: Cause, evidence: str | None) -> str:
-    """Return what to do about an operator that no delegate took."""
+    """Return advice on an operator that no delegate took."""
     if operator.isupper():  # LiteRT's built-in operators; those of ExecuTorch have names of PyTorch
         option_advice = _OPTIONS_OF_LITERT.get(operator) if cause is Cause.OPTION else None
         return option_advice or _OF_LITERT.get(cause) or _BY_CAUSE.get(cause, _OF_LITERT[Cause.NOT_KNOWN])

@@ -240,7 +240,7 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         return self._descriptions[key]
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism that switches CPU features can do for the runner's libraries."""
+        """Return the offer of a mechanism that switches CPU features for the runner's libraries."""
         return (
             SwitchOffer(mechanism, self.probe())
             if mechanism is Mechanism.CPUINFO
