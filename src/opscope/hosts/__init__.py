@@ -1,1 +1,1 @@
-"""Where a process runs: this machine, a device behind ssh or adb; its files, locks and power."""
+"""Hosts that a process runs on: this machine, a device behind ssh or adb; its files, locks and power."""

@@ -38,7 +38,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: ExperimentSettings) -> ProcessSettings:
-        """Return those among all settings of an experiment."""
+        """Return the settings of an experiment that apply to processes."""
         return cls(**{name: getattr(settings, name) for name in cls.__struct_fields__})
 
     @property

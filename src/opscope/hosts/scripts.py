@@ -1,4 +1,4 @@
-"""What runs on a device between opscope and its programs: lines for any POSIX shell, of Linux, Android and macOS.
+"""Scripts on a device between opscope and its programs: lines for any POSIX shell, of Linux, Android and macOS.
 
 Every script is the argument of ``sh -c``; what it works on comes as words, never inside its text.
 """

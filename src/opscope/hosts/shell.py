@@ -113,7 +113,7 @@ class ShellProcess:
         return self._lines.take(timeout)
 
     def wait(self, timeout: float) -> int | None:
-        """Return its exit code; None if it still runs after so many seconds."""
+        """Return the command's exit code; None if it still runs after so many seconds."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -127,7 +127,7 @@ class SshProcess(ShellProcess):
         self._complaints.start()
 
     def wait(self, timeout: float) -> int | None:
-        """Return its exit code; None if it still runs after so many seconds."""
+        """Return the command's exit code; None if it still runs after so many seconds."""
         if super().wait(timeout) is None:
             return None
         while self.read_line(_END_SECONDS) is not None:

@@ -60,7 +60,7 @@ class ThisMachine:
         return environment.conditions()
 
     def storage(self) -> None:
-        """Nothing is sent."""
+        """Return None: nothing is sent."""
 
     @contextlib.contextmanager
     def reserved(self, request: LockRequest | None = None) -> Iterator[MachineHold]:

@@ -1,1 +1,1 @@
-"""What the Arm kit leaves on disk: its run directories, its configuration, its columns."""
+"""The Arm kit's files on disk: its run directories, its configuration, its columns."""

@@ -70,7 +70,7 @@ class _NumberedExperiment(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Experiments that are alike in this are measured in common rounds."""
+        """Key of the experiments that are measured in common rounds."""
         return self.config.runs, self.config.warmup, self.config.mode
 
 

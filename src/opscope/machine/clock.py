@@ -8,22 +8,22 @@ from typing import Protocol
 
 
 class TimeSource(Protocol):
-    """The two times a run needs."""
+    """The two times that a run needs."""
 
     def now(self) -> datetime:
-        """The date and time in UTC."""
+        """Return the date and time in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds from some fixed moment; never goes back."""
+        """Return the seconds from some fixed moment; they never go back."""
 
 
 class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> datetime:
-        """The date and time in UTC."""
+        """Return the date and time in UTC."""
         return datetime.now(timezone.utc)
 
     def monotonic(self) -> float:
-        """Seconds from some fixed moment; never goes back."""
+        """Return the seconds from some fixed moment; they never go back."""
         return time.monotonic()

@@ -1,6 +1,7 @@
-"""What the processor says of itself, and which fields of ``cpuinfo_isa`` follow from it.
+"""The processor's answers about itself, and the fields of ``cpuinfo_isa`` that follow from them.
 
-The runtime's cpuinfo asks the processor, not the operating system's list, from which flags are hidden for errata,
+The runtime's cpuinfo asks the processor, not the operating system's list, from which flags are hidden for
+errata,
 by boot options and in containers. On x86-64 the answer is CPUID with XCR0; on 64-bit Arm Linux the hardware
 capabilities of the process, with the identity of the cores, by which cpuinfo overrules some of them; on macOS
 ``hw.optional.arm.*``.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CpuReading(msgspec.Struct, frozen=True):
-    """What one processor said; what does not exist on its architecture is null."""
+    """Answers of one processor; those that do not exist on its architecture are null."""
 
     # x86-64: `[leaf, subleaf, eax, ebx, ecx, edx]` of every leaf in :data:`CPUID_LEAVES` that it has
     cpuid: list[list[int]] | None = None
@@ -36,7 +37,7 @@ CPUID_LEAVES = ((0, 0), (1, 0), (7, 0), (7, 1), (0xD, 0), (0x1E, 1), (0x24, 0), 
 
 
 def expected_fields(reading: CpuReading) -> dict[str, frozenset[bool]]:
-    """The values that a field of ``cpuinfo_isa`` may have on this processor, for the fields that are known.
+    """Return the values that a known field of ``cpuinfo_isa`` may have on this processor.
 
     More than one value is possible where cpuinfo overrules what the system says, by the identity of a core that it
     chooses itself. Empty when the processor told nothing.
@@ -45,18 +46,18 @@ def expected_fields(reading: CpuReading) -> dict[str, frozenset[bool]]:
         return {name: frozenset([value]) for name, value in _x86_fields(reading.cpuid, reading.xcr0).items()}
     if reading.hwcaps is not None:
         hwcap, hwcap2 = reading.hwcaps
-        told = {name: bool(hwcap >> bit & 1) for name, bit in _HWCAP.items()}
-        told |= {name: bool(hwcap2 >> bit & 1) for name, bit in _HWCAP2.items()}
-        told["fp16arith"] = bool(hwcap >> _FP16_SCALAR & hwcap >> _FP16_VECTOR & 1)
-        told["bf16"] = bool((hwcap2 >> _BF16 | hwcap2 >> _SVE_BF16) & 1)
-        return {name: frozenset([value, *_overruled(name, reading.midrs)]) for name, value in told.items()}
+        stated = {name: bool(hwcap >> bit & 1) for name, bit in _HWCAP.items()}
+        stated |= {name: bool(hwcap2 >> bit & 1) for name, bit in _HWCAP2.items()}
+        stated["fp16arith"] = bool(hwcap >> _FP16_SCALAR & hwcap >> _FP16_VECTOR & 1)
+        stated["bf16"] = bool((hwcap2 >> _BF16 | hwcap2 >> _SVE_BF16) & 1)
+        return {name: frozenset([value, *_values_by_core(name, reading.midrs)]) for name, value in stated.items()}
     if reading.sysctls is not None:
         return _apple_fields(reading.sysctls)
     return {}
 
 
 class CpuidBit(NamedTuple):
-    """Where CPUID states a feature, and the register state without which it cannot be used."""
+    """Position of a feature in CPUID, and the register state without which it cannot be used."""
 
     leaf: int  # asked for in eax
     subleaf: int  # asked for in ecx
@@ -66,7 +67,7 @@ class CpuidBit(NamedTuple):
 
     @classmethod
     def parse(cls, words: list[str]) -> CpuidBit:
-        """A bit, from its five words in the table below."""
+        """Return a bit, from its five words in the table below."""
         leaf, subleaf, register, bit, state = words
         return cls(int(leaf, 16), int(subleaf), _REGISTERS.index(register), int(bit), _STATES[state])
 
@@ -155,6 +156,7 @@ _XSAVE_AND_OSXSAVE = 3 << 26
 
 
 def _x86_fields(rows: list[list[int]], xcr0: int | None) -> dict[str, bool]:
+    """Return the fields that the answers of CPUID state."""
     leaves = {(leaf, subleaf): registers for leaf, subleaf, *registers in rows}
 
     def register(leaf: int, subleaf: int, name: str) -> int:
@@ -162,12 +164,12 @@ def _x86_fields(rows: list[list[int]], xcr0: int | None) -> dict[str, bool]:
 
     saves = register(1, 0, "ecx") & _XSAVE_AND_OSXSAVE == _XSAVE_AND_OSXSAVE
     state = (xcr0 or 0) & (register(0xD, 0, "edx") << 32 | register(0xD, 0, "eax")) if saves else 0
-    found = {
+    stated = {
         name: bool(leaves.get((bit.leaf, bit.subleaf), (0, 0, 0, 0))[bit.register] >> bit.bit & 1)
         and state & bit.state == bit.state
         for name, bit in CPUID_BITS.items()
     }
-    return {**found, "avx10_2": found["avx10_1"] and register(0x24, 0, "ebx") & 0xFF >= _AVX10_2}
+    return {**stated, "avx10_2": stated["avx10_1"] and register(0x24, 0, "ebx") & 0xFF >= _AVX10_2}
 
 
 _AVX10_2 = 2
@@ -198,7 +200,10 @@ _PART, _VARIANT_AT, _VARIANT = 0xFF00FFF0, 20, 0xF
 
 
 def hwcap_bits(field: str) -> tuple[int, int]:
-    """The bits of AT_HWCAP and of AT_HWCAP2 from which a field follows: all of them for one of two; 0 for none."""
+    """Return the bits of AT_HWCAP and of AT_HWCAP2 that a field follows from: all of them for one of two.
+
+    0 for none.
+    """
     first = 1 << _HWCAP[field] if field in _HWCAP else 0
     second = 1 << _HWCAP2[field] if field in _HWCAP2 else 0
     if field == "fp16arith":
@@ -209,15 +214,17 @@ def hwcap_bits(field: str) -> tuple[int, int]:
 
 
 def fixed_fields(reading: CpuReading) -> list[str]:
-    """Fields that cpuinfo sets because it knows these cores, whatever the system says of them; see :func:`hwcap_bits`.
+    """Return the fields that cpuinfo sets because it knows these cores, whatever the system says.
+
+    See :func:`hwcap_bits`.
 
     No bits of AT_HWCAP take them away.
     """
-    return sorted(name for name in (*_HWCAP, *_HWCAP2, "fp16arith") if True in _overruled(name, reading.midrs))
+    return sorted(name for name in (*_HWCAP, *_HWCAP2, "fp16arith") if True in _values_by_core(name, reading.midrs))
 
 
-def _overruled(field: str, midrs: list[int]) -> set[bool]:
-    """Values that cpuinfo may give a field because of a core."""
+def _values_by_core(field: str, midrs: list[int]) -> set[bool]:
+    """Return the values that cpuinfo may give a field because of a core."""
     parts = {midr & _PART for midr in midrs}
     if field in {"fp16arith", "rdm"}:
         return {True for _ in parts & _HAVE_FP16} | {False for _ in parts & {_EXYNOS_M3}}
@@ -265,13 +272,14 @@ _APPLE_NEVER = ("sve", "sve2")
 
 
 def _apple_fields(values: dict[str, int]) -> dict[str, frozenset[bool]]:
-    told = {field: bool(values.get(name, 0)) for field, name in _SYSCTLS.items()}
-    found = {
+    """Return the values that a field may have by the answers of macOS."""
+    stated = {field: bool(values.get(name, 0)) for field, name in _SYSCTLS.items()}
+    possible = {
         field: frozenset({value and field not in _READ_LATE, value, value or field in _BY_FAMILY})
-        for field, value in told.items()
+        for field, value in stated.items()
     }
     fixed = dict.fromkeys(_APPLE_ALWAYS, frozenset({True})) | dict.fromkeys(_APPLE_NEVER, frozenset({False}))
-    return {**found, **fixed}
+    return {**possible, **fixed}
 
 
 # void cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]), as System V passes arguments: edi, esi, rdx.
@@ -302,30 +310,31 @@ _READ_AND_EXECUTE = 5
 
 
 def read_cpuid() -> CpuReading | None:
-    """What CPUID says, in an x86-64 process; None where the system lets no process make code.
+    """Return the answers of CPUID, in an x86-64 process; None where the system lets no process make code.
 
-    A leaf beyond the last one that the processor names is left out, except 0x24, which cpuinfo asks for all the same.
+    A leaf beyond the last one that the processor names is left out, except 0x24, which cpuinfo asks for all the
+    same.
     """
-    code = _executable(_CPUID + _XGETBV)
+    code = _place_code(_CPUID + _XGETBV)
     if code is None:
         return None
-    leaf = _leaves(code)
+    leaf = _leaf_reader(code)
     xgetbv = ctypes.CFUNCTYPE(ctypes.c_uint64)(code + len(_CPUID))
     rows = cpuid_rows(leaf)
     return CpuReading(cpuid=rows, xcr0=xgetbv() if leaf(1, 0)[2] & _OSXSAVE else None)
 
 
 def hypervisor_signature() -> bytes:
-    """The twelve bytes by which a hypervisor names itself to an x86-64 process; empty where there is none."""
-    code = _executable(_CPUID)
+    """Return the twelve bytes by which a hypervisor names itself to an x86-64 process; empty where there is none."""
+    code = _place_code(_CPUID)
     if code is None:
         return b""
-    leaf = _leaves(code)
+    leaf = _leaf_reader(code)
     return struct.pack("<3I", *leaf(_SIGNATURE, 0)[1:]) if leaf(1, 0)[2] & _HYPERVISOR else b""
 
 
-def _leaves(code: int) -> Callable[[int, int], list[int]]:
-    """What gives the four registers of a leaf and subleaf, by code at an address."""
+def _leaf_reader(code: int) -> Callable[[int, int], list[int]]:
+    """Return a function that reads the four registers of a leaf and subleaf, by code at an address."""
     cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32))(code)
     registers = (ctypes.c_uint32 * 4)()
 
@@ -337,7 +346,7 @@ def _leaves(code: int) -> Callable[[int, int], list[int]]:
 
 
 def cpuid_rows(leaf: Callable[[int, int], list[int]]) -> list[list[int]]:
-    """The rows of a :class:`CpuReading`."""
+    """Return the rows of a :class:`CpuReading`."""
     last = {base: leaf(base, 0)[0] for base in (0, _EXTENDED)}
     asked_anyway = {0x24} if last[0] >= _STRUCTURED else set()
     return [
@@ -350,8 +359,11 @@ def cpuid_rows(leaf: Callable[[int, int], list[int]]) -> list[list[int]]:
 _STRUCTURED = 7
 
 
-def _executable(code: bytes) -> int | None:
-    """Address of code in a page of its own, which stays for the life of the process; never writable once it runs."""
+def _place_code(code: bytes) -> int | None:
+    """Place code in a page of its own, which stays for the life of the process and is not writable.
+
+    Return its address.
+    """
     page = mmap.mmap(-1, mmap.PAGESIZE)
     page.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))

@@ -60,7 +60,7 @@ _ARM_CORE = ("implementer", "variant", "part", "revision")
 
 
 def capture(features: list[str] | None) -> Environment:
-    """The machine and its software."""
+    """Return the machine and its software."""
     cpuinfo = text_of(Path("/proc/cpuinfo"))
     is_mac = sys.platform == "darwin"
     name = read_sysctl_text("machdep.cpu.brand_string") if is_mac else cpu_name(cpuinfo)
@@ -86,67 +86,74 @@ def capture(features: list[str] | None) -> Environment:
 
 
 def firmware() -> str | None:
-    """Version of what starts this machine, such as its BIOS; see ``opscope.hosts.scripts.FACTS``."""
-    found = " ".join(filter(None, (text_of(place) for place in _FIRMWARE))).replace("\0", "")
-    return found or None
+    """Return the version of the firmware that starts this machine, such as its BIOS.
+
+    See ``opscope.hosts.scripts.FACTS``.
+    """
+    text = " ".join(filter(None, (text_of(path) for path in _FIRMWARE))).replace("\0", "")
+    return text or None
 
 
 def host_digest(text: str) -> str | None:
-    """A hash of what a machine says of itself, see :func:`host`; None without a number: its name could be guessed."""
+    """Return a hash of what tells a machine, see :func:`host`; None without a number: its name could be guessed."""
     name, _, number = text.strip().partition("\n")
     return digest(text.strip().encode()) if name and number else None
 
 
 def digest(content: bytes) -> str:
-    """A short name for what is not to be shown."""
+    """Return a short name for something that is not to be shown."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that matter, as installed here."""
-    found = {"opscope": __version__, "python": platform.python_version()}
+    """Return the versions of the packages that matter, as installed here."""
+    installed = {"opscope": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            installed[name] = version(name)
+    return installed
 
 
 def variables() -> dict[str, str]:
-    """Variables of this process's environment that are set and bear on what runs or how fast."""
+    """Return the variables of this process's environment that are set and bear on what runs or how fast."""
     return {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
 
 
 def conditions() -> Conditions:
-    """The load, clock frequency and temperature now, and the processors that may be used."""
-    megahertz = _highest(_CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
-    celsius = _highest(Path("/sys/class/thermal").glob("thermal_zone*/temp"))
+    """Return the load, clock frequency and temperature now, and the processors that may be used."""
+    megahertz = _highest_number(_CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    celsius = _highest_number(Path("/sys/class/thermal").glob("thermal_zone*/temp"))
     power = read_power() if sys.platform == "darwin" else PowerState(None, None)
     return Conditions(
-        _load(), megahertz, celsius, usable_cpus(), speed_limit=power.speed_limit, low_power=power.is_low_power
+        _load_average(), megahertz, celsius, usable_cpus(), speed_limit=power.speed_limit, low_power=power.is_low_power
     )
 
 
-def _load() -> float | None:
+def _load_average() -> float | None:
+    """Return the load average, if the system tells it."""
     try:
         return os.getloadavg()[0]
     except OSError:
         return None
 
 
-def _highest(files: Iterable[Path]) -> float | None:
-    """The largest of numbers in files, each a thousandth of the unit."""
+def _highest_number(files: Iterable[Path]) -> float | None:
+    """Return the largest of numbers in files, each a thousandth of the unit."""
     numbers = (text for text in map(text_of, files) if re.fullmatch(r"-?\d+", text))
     return max((int(number) / 1000 for number in numbers), default=None)
 
 
 def cpu_name(cpuinfo: str) -> str | None:
-    """The processor's name in the text of Linux's ``/proc/cpuinfo``; None where it tells none."""
+    """Return the processor's name in the text of Linux's ``/proc/cpuinfo``; None where it tells none."""
     match = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return match[1].strip() if match else None
 
 
 def cpu_revision(cpuinfo: str | None = None) -> str | None:
-    """What tells processors of one name apart: the microcode, or on Arm each kind of core; None where nothing does."""
+    """Return the microcode, or on Arm each kind of core, which tells processors of one name apart.
+
+    None where none does.
+    """
     text = text_of(Path("/proc/cpuinfo")) if cpuinfo is None else cpuinfo
     microcode = re.search(r"^microcode\s*:\s*(\S+)", text, re.MULTILINE)
     if microcode:
@@ -156,19 +163,19 @@ def cpu_revision(cpuinfo: str | None = None) -> str | None:
 
 
 def host() -> str:
-    """What this machine says and others do not: its name, and its number where it has one."""
+    """Return the text that tells this machine from others: its name, and its number where it has one."""
     number = read_host_uuid() if sys.platform == "darwin" else text_of(Path("/etc/machine-id"))
     return f"{platform.node()}\n{number or ''}"
 
 
 def memory_bytes(meminfo: str) -> int | None:
-    """All memory, by the text of Linux's ``/proc/meminfo``; None where it tells nothing."""
+    """Return all memory, by the text of Linux's ``/proc/meminfo``; None where it tells nothing."""
     match = re.search(r"^MemTotal:\s*(\d+) kB", meminfo, re.MULTILINE)
     return int(match[1]) * _KIB if match else None
 
 
 def hypervisor(cpuinfo: str) -> bool | None:
-    """Whether the text of Linux's ``/proc/cpuinfo`` tells of a hypervisor; None where it lists no x86 features."""
+    """Return whether Linux's ``/proc/cpuinfo`` tells of a hypervisor; None where it lists no x86 features."""
     if not re.search(r"^flags\s*:", cpuinfo, re.MULTILINE):
         return None
     return bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
@@ -187,21 +194,21 @@ _MAX = re.compile(r"^CPU implementer\s*:\s*0x00$(?:\n.+)*?\nCPU part\s*:\s*0x051
 
 
 def emulator_here() -> str | None:
-    """What emulates the CPU that this process runs on; None where nothing tells of an emulator."""
+    """Return the emulator of the CPU that this process runs on; None where nothing tells of one."""
     if sys.platform == "darwin":
         return "Rosetta" if read_sysctl_number("sysctl.proc_translated") == 1 else None
     return (
-        reported_emulator(text_of(_PROC / "self/stat"), _program(), text_of(_PROC / "cpuinfo"))
-        or _generated()
-        or _translator()
+        reported_emulator(text_of(_PROC / "self/stat"), _path_of_program(), text_of(_PROC / "cpuinfo"))
+        or _qemu_by_signature()
+        or _translating_program()
     )
 
 
 def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
-    """What emulates the CPU that a process of Linux sees; None where nothing of this tells of an emulator."""
-    named = _QEMU.fullmatch(program.strip())
-    if named:
-        return f"{_USER_MODE} ({named[1]})"
+    """Return the emulator of the CPU that a process of Linux sees; None where nothing of this tells of one."""
+    match = _QEMU.fullmatch(program.strip())
+    if match:
+        return f"{_USER_MODE} ({match[1]})"
     # Every process that can read its own line has some memory.
     fields = stat.rpartition(")")[2].split()
     if len(fields) > _MEMORY_AT and fields[_MEMORY_AT] == "0":
@@ -212,26 +219,27 @@ def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
 
 
 def marked(target: Target, environment: Environment) -> Target:
-    """A target, as an emulated one when its machine tells of an emulator."""
+    """Return a target, as an emulated one when its machine tells of an emulator."""
     return msgspec.structs.replace(target, emulated=target.emulated or environment.emulator is not None)
 
 
-def _generated() -> str | None:
-    """QEMU, where CPUID answers with the signature of its code generator."""
+def _qemu_by_signature() -> str | None:
+    """Return QEMU, where CPUID answers with the signature of its code generator."""
     x86 = platform.machine().lower() in {"x86_64", "amd64"} and sys.platform == "linux"
     return "QEMU" if x86 and hypervisor_signature() == _TCG else None
 
 
-def _translator() -> str | None:
-    """The program that the kernel runs instead of this Python, when it is one for another processor."""
+def _translating_program() -> str | None:
+    """Return the program that the kernel runs instead of this Python, when it is one for another processor."""
     try:
         runs, ours = machine_of(_PROC / "thread-self/exe"), machine_of(Path(sys.executable))
     except OSError:
         return None
-    return Path(_program()).name or "another program" if runs and ours and runs != ours else None
+    return Path(_path_of_program()).name or "another program" if runs and ours and runs != ours else None
 
 
-def _program() -> str:
+def _path_of_program() -> str:
+    """Return the path of the program that the kernel runs; empty where it does not tell."""
     try:
         return str((_PROC / "thread-self/exe").readlink())
     except OSError:

@@ -1,8 +1,11 @@
-"""What an instruction does: its class, the bytes that it loads and stores, the products that it can make.
+"""Effects of an instruction: its class, the bytes that it loads and stores, the products that it can make.
 
-Classes are those of counted work, see :data:`opscope.analysis.work.work.CLASSES`. 64-bit Arm is decoded by Capstone, an
-extra, which knows SVE, SME and SME2; what is read here is its assembly text. Vectors without a fixed length are counted
-whole, also where a predicate leaves lanes out. Source of what instructions do: Arm's Architecture Reference Manual for
+Classes are those of counted work, see :data:`opscope.analysis.work.work.CLASSES`. 64-bit Arm is decoded by
+Capstone, an
+extra, which knows SVE, SME and SME2; what is read here is its assembly text. Vectors without a fixed length are
+counted
+whole, also where a predicate leaves lanes out. Source of what instructions do: Arm's Architecture Reference
+Manual for
 A-profile, with its supplement for SME.
 
 x86-64 is decoded by iced-x86, an extra.
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Instruction(NamedTuple):
-    """What one execution of an instruction does."""
+    """Effects of one execution of an instruction."""
 
     kind: str  # its class, of :data:`opscope.analysis.work.work.CLASSES`
     loaded: int = 0  # bytes
@@ -65,42 +68,51 @@ class X86Instructions:
         self._known: dict[tuple[str, int], Instruction] = {}
 
     def at(self, file: str, address: int) -> Instruction:
-        """The instruction at an address of a file; ``UNKNOWN`` where no file holds it."""
+        """Return the instruction at an address of a file; ``UNKNOWN`` where no file holds it."""
         key = file, address
         if key not in self._known:
-            self._known[key] = self._decoded(file, address)
+            self._known[key] = self._decode_at(file, address)
         return self._known[key]
 
-    def _decoded(self, file: str, address: int) -> Instruction:
-        section = next((one for one in _sections(file) if 0 <= address - one.address < len(one.code)), None)
+    def _decode_at(self, file: str, address: int) -> Instruction:
+        """Return the instruction at an address of a file that was not asked for before."""
+        section = next((part for part in _read_sections(file) if 0 <= address - part.address < len(part.code)), None)
         if section is None:
             return UNKNOWN
-        place = address - section.address
-        return self.of(section.code[place : place + _LONGEST], address)
+        offset = address - section.address
+        return self.of(section.code[offset : offset + _LONGEST], address)
 
     def of(self, code: bytes, address: int = 0) -> Instruction:
-        """The first instruction of some code."""
-        found = self._iced.Decoder(64, code, ip=address).decode()
-        return UNKNOWN if found.is_invalid else self._described(found)
+        """Return the first instruction of some code."""
+        decoded = self._iced.Decoder(64, code, ip=address).decode()
+        return UNKNOWN if decoded.is_invalid else self._describe_decoded(decoded)
 
-    def _described(self, found: Any) -> Instruction:  # noqa: ANN401 - of the package
-        iced, name = self._iced, self._names.get(found.mnemonic, "")
+    def _describe_decoded(self, decoded: Any) -> Instruction:  # noqa: ANN401 - of the package
+        """Return the effects of an instruction that iced-x86 decoded."""
+        iced, name = self._iced, self._names.get(decoded.mnemonic, "")
         loaded = stored = 0
-        for memory in self._about.info(found).used_memory():
+        for memory in self._about.info(decoded).used_memory():
             # Of a string instruction that is repeated, one repetition: each counts as an instruction.
-            repeated = _STRING_BYTES[name[-1]] if found.is_string_instruction else 0
+            repeated = _STRING_BYTES[name[-1]] if decoded.is_string_instruction else 0
             size = iced.MemorySizeExt.size(memory.memory_size) or repeated
-            loaded += size * (memory.access in _reads(iced))
-            stored += size * (memory.access in _writes(iced))
-        registers = [found.op_register(n) for n in range(found.op_count) if found.op_kind(n) == iced.OpKind.REGISTER]
+            loaded += size * (memory.access in _reading_accesses(iced))
+            stored += size * (memory.access in _writing_accesses(iced))
+        registers = [
+            decoded.op_register(n) for n in range(decoded.op_count) if decoded.op_kind(n) == iced.OpKind.REGISTER
+        ]
         width = max(
-            (iced.RegisterExt.size(one) * 8 for one in registers if iced.RegisterExt.is_vector_register(one)), default=0
+            (
+                iced.RegisterExt.size(register) * 8
+                for register in registers
+                if iced.RegisterExt.is_vector_register(register)
+            ),
+            default=0,
         )
-        kind, products = self._kind(found, name, width, bool(loaded), bool(stored))
+        kind, products = self._class_and_products(decoded, name, width, bool(loaded), bool(stored))
         return Instruction(kind, loaded, stored, products)
 
-    def _kind(self, found: Any, name: str, width: int, loads: bool, stores: bool) -> tuple[str, int]:  # noqa: ANN401
-        """Its class, and the products that it holds."""
+    def _class_and_products(self, decoded: Any, name: str, width: int, loads: bool, stores: bool) -> tuple[str, int]:  # noqa: ANN401
+        """Return the class of an instruction, and the products that it holds."""
         if fused := _X86_FUSED.match(name):
             bits = _ELEMENT_BITS[fused[2][1]]
             return "multiply_add", width // bits if fused[2][0] == "P" else 1
@@ -108,7 +120,7 @@ class X86Instructions:
             return "dot_product", width // _FACTOR_BITS.get(name, 8)
         if name.startswith("TDP"):
             return "outer_product", 0
-        if found.flow_control != self._iced.FlowControl.NEXT:
+        if decoded.flow_control != self._iced.FlowControl.NEXT:
             return "branch", 0
         if _MOVES.match(name) and (loads or stores):
             return ("store" if stores and not loads else "load"), 0
@@ -116,7 +128,8 @@ class X86Instructions:
 
 
 @lru_cache(maxsize=64)
-def _sections(file: str) -> tuple[CodeSection, ...]:
+def _read_sections(file: str) -> tuple[CodeSection, ...]:
+    """Return the code of a file, if it is one with code."""
     path = Path(file)
     if not path.is_file():
         return ()
@@ -125,13 +138,15 @@ def _sections(file: str) -> tuple[CodeSection, ...]:
 
 
 @lru_cache(maxsize=1)
-def _reads(iced: Any) -> frozenset[int]:  # noqa: ANN401
+def _reading_accesses(iced: Any) -> frozenset[int]:  # noqa: ANN401
+    """Return the accesses of iced-x86 that read memory."""
     access = iced.OpAccess
     return frozenset((access.READ, access.COND_READ, access.READ_WRITE, access.READ_COND_WRITE))
 
 
 @lru_cache(maxsize=1)
-def _writes(iced: Any) -> frozenset[int]:  # noqa: ANN401
+def _writing_accesses(iced: Any) -> frozenset[int]:  # noqa: ANN401
+    """Return the accesses of iced-x86 that write memory."""
     access = iced.OpAccess
     return frozenset((access.WRITE, access.COND_WRITE, access.READ_WRITE, access.READ_COND_WRITE))
 
@@ -187,63 +202,68 @@ class Arm64Instructions:
         self._known: dict[tuple[int, VectorLengths], Instruction] = {}
 
     def of(self, word: int, lengths: VectorLengths) -> Instruction:
-        """The instruction of a word of 32 bits."""
+        """Return the instruction of a word of 32 bits."""
         key = word, lengths
         if key not in self._known:
-            found = next(self._decoder.disasm_lite(word.to_bytes(4, "little"), 0), None)
-            self._known[key] = described(found[2], found[3], lengths) if found else UNKNOWN
+            disassembled = next(self._decoder.disasm_lite(word.to_bytes(4, "little"), 0), None)
+            self._known[key] = described(disassembled[2], disassembled[3], lengths) if disassembled else UNKNOWN
         return self._known[key]
 
 
 def described(name: str, operands: str, lengths: VectorLengths) -> Instruction:
-    """An instruction by its text."""
+    """Return an instruction by its text."""
     if name == "smstart":
         return Instruction("scalar", streaming=int("za" not in operands))
     is_vector = _VECTOR_OPERAND.search(operands) is not None
     return (
-        _multiplying(name, operands, lengths)
+        _describe_multiplication(name, operands, lengths)
         if is_vector and _MULTIPLIES.fullmatch(name)
-        else _other(name, operands, lengths, "vector" if is_vector else "scalar")
+        else _describe_other(name, operands, lengths, "vector" if is_vector else "scalar")
     )
 
 
-def _multiplying(name: str, operands: str, lengths: VectorLengths) -> Instruction:
+def _describe_multiplication(name: str, operands: str, lengths: VectorLengths) -> Instruction:
+    """Return an instruction that multiplies, with its products."""
     is_outer = _OUTER.fullmatch(name) is not None
     kind = "outer_product" if is_outer else "dot_product" if _DOT.fullmatch(name) else "multiply_add"
-    held = (_outer if is_outer else partial(_products, name))(operands, lengths)
-    return Instruction(kind, products=held, tile_products=held if operands.startswith("za") else 0)
+    products = (_outer_products if is_outer else partial(_lane_products, name))(operands, lengths)
+    return Instruction(kind, products=products, tile_products=products if operands.startswith("za") else 0)
 
 
-def _other(name: str, operands: str, lengths: VectorLengths, kind: str) -> Instruction:
+def _describe_other(name: str, operands: str, lengths: VectorLengths, kind: str) -> Instruction:
+    """Return an instruction that does not multiply: a branch, a load, a store or one of ``kind``."""
     if _BRANCH.fullmatch(name):
         return Instruction("branch")
     is_atomic = _ATOMIC.fullmatch(name) is not None
     loads, stores = is_atomic or _LOAD.fullmatch(name) is not None, is_atomic or _STORE.fullmatch(name) is not None
     if not loads and not stores:
         return Instruction(kind)
-    moved = _of_atomic(name, operands) if is_atomic else _moved(name, operands, lengths)
+    moved = _bytes_of_atomic(name, operands) if is_atomic else _bytes_moved(name, operands, lengths)
     return Instruction("load" if loads else "store", moved * loads, moved * stores)
 
 
-def _of_atomic(name: str, operands: str) -> int:
-    """Bytes that an operation on memory reads and writes; those of fewer than a register end with their size."""
+def _bytes_of_atomic(name: str, operands: str) -> int:
+    """Return the bytes that an operation on memory reads and writes.
+
+    Those of less than a register end with their size.
+    """
     return _SIZES[name[-1]] if name[-1] in "bh" else _REGISTER_BYTES[operands[0]]
 
 
-def _outer(operands: str, lengths: VectorLengths) -> int:
-    """Products of an outer product: a tile of sums, each of as many factors as fit into it."""
-    shown = [_SIZES[size] for _, size in _SHOWN_AS.findall(operands)]
-    return (lengths.tile // (8 * shown[0])) ** 2 * (shown[0] // shown[-1])
+def _outer_products(operands: str, lengths: VectorLengths) -> int:
+    """Return the products of an outer product: a tile of sums, each of as many factors as fit into it."""
+    sizes = [_SIZES[size] for _, size in _SHOWN_AS.findall(operands)]
+    return (lengths.tile // (8 * sizes[0])) ** 2 * (sizes[0] // sizes[-1])
 
 
-def _products(name: str, operands: str, lengths: VectorLengths) -> int:
-    """Products of an instruction that sums them up lane by lane, or in small matrices."""
-    shown = _SHOWN_AS.findall(operands)
-    if not shown or operands[0] not in "vz":
+def _lane_products(name: str, operands: str, lengths: VectorLengths) -> int:
+    """Return the products of an instruction that sums them up lane by lane, or in small matrices."""
+    arrangements = _SHOWN_AS.findall(operands)
+    if not arrangements or operands[0] not in "vz":
         return 1  # of one number, as fmadd s0, s1, s2, s3
-    (count, made), (_, read) = shown[0], shown[1]
+    (count, made), (_, read) = arrangements[0], arrangements[1]
     if operands.startswith("za"):
-        bits = lengths.tile * _vectors(operands)
+        bits = lengths.tile * _count_vectors(operands)
     else:
         bits = int(count) * 8 * _SIZES[made] if count else lengths.vector
     if name.endswith("mmla"):
@@ -256,27 +276,28 @@ _IN_MATRICES = {("s", "b"): 32, ("s", "h"): 16, ("s", "s"): 8, ("d", "d"): 4}
 """Products of 128 bits of matrices, by the numbers that are made and those that are multiplied."""
 
 
-def _vectors(operands: str) -> int:
-    """How many vectors of ZA an instruction adds to, of an operand such as ``za.s[w8, 0:1, vgx4]``."""
+def _count_vectors(operands: str) -> int:
+    """Return how many vectors of ZA an instruction adds to, of an operand such as ``za.s[w8, 0:1, vgx4]``."""
     group, many = _GROUP.search(operands), _RANGE.search(operands)
     return (int(group[1]) if group else 1) * (int(many[2]) - int(many[1]) + 1 if many else 1)
 
 
-def _moved(name: str, operands: str, lengths: VectorLengths) -> int:
-    """Bytes that a load or a store moves."""
+def _bytes_moved(name: str, operands: str, lengths: VectorLengths) -> int:
+    """Return the bytes that a load or a store moves."""
     if listed := _LIST.match(operands):
-        return _moved_of_list(name, listed[1], lengths, one=listed[2] is not None)
+        return _bytes_of_list(name, listed[1], lengths, is_element=listed[2] is not None)
     if name in _PAIRED:
         first = operands.split(", ")[1 if name.startswith(("stxp", "stlxp")) else 0]
-        return 2 * (4 if name == "ldpsw" else _of_register(first, lengths))
+        return 2 * (4 if name == "ldpsw" else _bytes_of_register(first, lengths))
     values = operands.split(", ")
     value = values[1] if name.startswith(("stxr", "stlxr")) and len(values) > 1 else values[0]
     if halved := _HALVED.match(name):
         return {"b": 1, "h": 2, "w": 4}[halved[1][-1]]
-    return _of_register(value, lengths)
+    return _bytes_of_register(value, lengths)
 
 
-def _of_register(name: str, lengths: VectorLengths) -> int:
+def _bytes_of_register(name: str, lengths: VectorLengths) -> int:
+    """Return the bytes of a register."""
     if name.startswith("za"):
         return lengths.tile // 8
     if name.startswith("zt"):
@@ -288,29 +309,33 @@ def _of_register(name: str, lengths: VectorLengths) -> int:
     return _REGISTER_BYTES.get(name[0], 8)
 
 
-def _moved_of_list(name: str, text: str, lengths: VectorLengths, *, one: bool) -> int:
-    """Bytes of a list of registers, as ``z0.s - z3.s``; of ``one`` element of each, where an index follows it."""
-    registers = _registers(text)
+def _bytes_of_list(name: str, text: str, lengths: VectorLengths, *, is_element: bool) -> int:
+    """Return the bytes of a list of registers, as ``z0.s - z3.s``.
+
+    Of one element of each, where an index follows it.
+    """
+    registers = _list_registers(text)
     first = _NAMED.match(text.strip())
     if first is None or first[4] is None:
-        return len(registers) * _of_register(text.strip(), lengths)
+        return len(registers) * _bytes_of_register(text.strip(), lengths)
     size = _SIZES[first[4]]
     if first[1] == "v":
-        whole = int(first[3] or 1) * size
-        return len(registers) * (size if one or re.fullmatch(r"ld[1234]r", name) else whole)
+        vector_bytes = int(first[3] or 1) * size
+        return len(registers) * (size if is_element or re.fullmatch(r"ld[1234]r", name) else vector_bytes)
     match = _ELEMENT.match(name)
-    each = _WORD[match[1]] if match else size
+    element_bytes = _WORD[match[1]] if match else size
     if re.match(r"ld1r[qo]", name):
         return 16 if name[4] == "q" else 32
     if re.match(r"ld1rs?[bhwd]", name):
-        return each
+        return element_bytes
     bits = lengths.tile if first[1] == "za" else lengths.vector
-    return len(registers) * (bits // 8 // size) * each
+    return len(registers) * (bits // 8 // size) * element_bytes
 
 
-def _registers(text: str) -> Sequence[int]:
+def _list_registers(text: str) -> Sequence[int]:
+    """Return the numbers of the registers in a list."""
     parts = re.sub(r"\[[^]]*\]", "", text).split(",")
     if " - " not in text:
         return range(len(parts))
-    first, last = (int(re.sub(r"\D", "", one.partition(".")[0])) for one in text.split(" - "))
+    first, last = (int(re.sub(r"\D", "", end.partition(".")[0])) for end in text.split(" - "))
     return range((last - first) % 32 + 1)

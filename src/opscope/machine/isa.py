@@ -1,8 +1,10 @@
-"""CPU features: where they stand in ``cpuinfo_isa``, and which belong together.
+"""Features of CPUs: their positions in ``cpuinfo_isa``, and which belong together.
 
-XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of pytorch/cpuinfo, one byte a feature. Source of the field
-orders: ``include/cpuinfo.h`` of pytorch/cpuinfo, sections of x86-64 and arm64, at the commits that each layout names.
-Which layout a library has is told by the size of the symbol; that it is this one is proved against the processor
+XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of pytorch/cpuinfo, one byte a feature. Source of the
+field
+orders: ``include/cpuinfo.h`` of pytorch/cpuinfo, sections of x86-64 and arm64, at the commits that each layout
+names.
+The size of the symbol tells the layout of a library; that it is this one is proved against the processor
 (:func:`proved_layout`) before anything is cleared.
 """
 
@@ -44,19 +46,21 @@ _AMX_AND_VNNI = {"amx_bf16", "amx_tile", "amx_int8", "amx_fp16", "avx_vnni_int8"
 
 
 class FeatureLayout(NamedTuple):
-    """Where features stand in ``cpuinfo_isa``."""
+    """Positions of features in ``cpuinfo_isa``."""
 
     size: int  # of the struct in bytes
     offsets: dict[str, int]  # field -> byte offset
     since: str  # commit of pytorch/cpuinfo that made the struct this size, with its date
 
 
-def _x86_64(since: str, lacking: set[str]) -> FeatureLayout:
+def _x86_layout(since: str, lacking: set[str]) -> FeatureLayout:
+    """Return the layout of x86-64 without some fields."""
     offsets = {name: at for at, name in enumerate(name for name in _X86_64_FIELDS if name not in lacking)}
     return FeatureLayout(len(offsets), offsets, since)
 
 
-def _arm64(since: str, lacking: set[str]) -> FeatureLayout:
+def _arm_layout(since: str, lacking: set[str]) -> FeatureLayout:
+    """Return the layout of 64-bit Arm without some fields."""
     low = [name for name in _ARM64_LOW if name not in lacking]
     high_at = -(-len(low) // 4) * 4 + _ARM64_LENGTHS
     offsets = {name: at for at, name in enumerate(low)} | {name: high_at + at for at, name in enumerate(_ARM64_HIGH)}
@@ -65,12 +69,12 @@ def _arm64(since: str, lacking: set[str]) -> FeatureLayout:
 
 _KNOWN = {
     "x86_64": (
-        _x86_64("before d6860c4 (2023-11-04)", {"avxvnni"} | _AMX_AND_VNNI | _AVX10 | _AMX_FP8),
-        _x86_64("3c8b153 (2024-04-17)", _AVX10 | _AMX_FP8),
-        _x86_64("6fb6cab (2025-01-30)", _AMX_FP8),
-        _x86_64("9c6d248 (2026-07-14)", set()),
+        _x86_layout("before d6860c4 (2023-11-04)", {"avxvnni"} | _AMX_AND_VNNI | _AVX10 | _AMX_FP8),
+        _x86_layout("3c8b153 (2024-04-17)", _AVX10 | _AMX_FP8),
+        _x86_layout("6fb6cab (2025-01-30)", _AMX_FP8),
+        _x86_layout("9c6d248 (2026-07-14)", set()),
     ),
-    "aarch64": (_arm64("077e89f (2025-03-27)", _FP8), _arm64("6882af5 (2026-07-16)", set())),
+    "aarch64": (_arm_layout("077e89f (2025-03-27)", _FP8), _arm_layout("6882af5 (2026-07-16)", set())),
 }
 LAYOUTS = {arch: {layout.size: layout for layout in layouts} for arch, layouts in _KNOWN.items()}
 """By architecture and size of the struct in bytes."""
@@ -122,7 +126,7 @@ _DEFAULTS = {"x86_64": ("amx", "avx512", "avx2", "avx", "sse4"), "aarch64": ("sm
 
 
 def architecture(machine: str) -> str:
-    """The architecture's name in these tables, from what the operating system calls it."""
+    """Return the architecture's name in these tables, from the operating system's name for it."""
     try:
         return _ARCHITECTURES[machine.lower()]
     except KeyError:
@@ -133,14 +137,14 @@ _NO_MASKS = "switching works on x86-64 and 64-bit Arm; elsewhere, give two build
 
 
 def group(arch: str, name: str) -> Group:
-    """The feature group of that name."""
+    """Return the feature group of that name."""
     for candidate in GROUPS[arch]:
         if candidate.name == name:
             return candidate
-    other = next((a for a, groups in GROUPS.items() if a != arch and name in {g.name for g in groups}), None)
-    if other:
+    other_arch = next((a for a, groups in GROUPS.items() if a != arch and name in {g.name for g in groups}), None)
+    if other_arch:
         hint = f"groups of {arch}: {', '.join(g.name for g in GROUPS[arch])}"
-        raise FeatureError(f"{name} is a feature of {other}, this CPU is {arch}", hint=hint)
+        raise FeatureError(f"{name} is a feature of {other_arch}, this CPU is {arch}", hint=hint)
     raise FeatureError(f"unknown feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
 
 
@@ -152,45 +156,45 @@ def check_name(name: str) -> None:
 
 
 def switchable(arch: str) -> frozenset[str]:
-    """All fields that some group clears."""
+    """Return all fields that some group clears."""
     return frozenset(field for candidate in GROUPS[arch] for field in candidate.fields)
 
 
 def present(arch: str, fields: frozenset[str]) -> list[Group]:
-    """The groups that a CPU with these fields has, strongest first."""
+    """Return the groups that a CPU with these fields has, strongest first."""
     return [candidate for candidate in GROUPS[arch] if candidate.fields[0] in fields]
 
 
 def strongest(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> Group | None:
-    """The group to switch off when nothing else is asked: the strongest of this CPU that a model's weights can use.
+    """Return the group to switch off when no other is named: the strongest of this CPU that a model's weights can use.
 
     ``fields`` are those that the CPU has, ``bits`` widths of the weights, empty where they are not known.
     """
     candidates = (group(arch, name) for name in _DEFAULTS[arch])
-    usable = (one for one in candidates if not bits or one.bits is None or one.bits in bits)
+    usable = (candidate for candidate in candidates if not bits or candidate.bits is None or candidate.bits in bits)
     return next((candidate for candidate in usable if candidate.fields[0] in fields), None)
 
 
 def default_ablation(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> Group:
-    """Like :func:`strongest`, for callers that need one."""
-    found = strongest(arch, fields, bits)
-    if found is None and strongest(arch, fields):
+    """Return the group of :func:`strongest`, for callers that need one; raise an error where there is none."""
+    chosen = strongest(arch, fields, bits)
+    if chosen is None and strongest(arch, fields):
         widths = ", ".join(map(str, sorted(bits)))
         problem = f"no feature that can be switched off here speeds up {widths}-bit weights"
         raise FeatureError(problem, hint="name one with --ablate to measure anyway")
-    if found is None:
+    if chosen is None:
         raise FeatureError("this CPU has no switchable feature", hint=_NO_MASKS)
-    return found
+    return chosen
 
 
 def ladder(arch: str, fields: frozenset[str]) -> list[list[str]]:
-    """The staircase of this CPU: for every step down, the groups that are off on it, those of the steps above too."""
+    """Return the staircase of this CPU: for every step down, the groups that are off on it and on the steps above."""
     names = [name for name in _LADDERS[arch] if group(arch, name).fields[0] in fields]
     return [names[: number + 1] for number in range(len(names))]
 
 
 def stays_on(fields: Iterable[str]) -> FeatureError:
-    """Why fields cannot be switched off that libraries set because they know the cores."""
+    """Return the error for fields that cannot be switched off, since libraries set them because they know the cores."""
     problem = (
         f"hwcap cannot switch off {', '.join(fields)} here: libraries recognise these cores without asking the system"
     )
@@ -198,7 +202,7 @@ def stays_on(fields: Iterable[str]) -> FeatureError:
 
 
 def needed(fields: Iterable[str]) -> FeatureError:
-    """Why fields cannot be switched off without which the runtime runs no model."""
+    """Return the error for fields that cannot be switched off, since the runtime runs no model without them."""
     problem = f"{', '.join(fields)} cannot be switched off: the runtime runs no model without them"
     return FeatureError(problem, hint="choose another group of `opscope doctor --features`, or --ablate none")
 
@@ -206,17 +210,17 @@ def needed(fields: Iterable[str]) -> FeatureError:
 def cleared_fields(
     arch: str, names: list[str], fields: frozenset[str], fixed: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Fields to clear for switching off these groups, as far as the CPU has them, in the struct's order."""
-    wanted: set[str] = set()
+    """Return the fields to clear for switching off these groups, as far as the CPU has them, in the struct's order."""
+    to_clear: set[str] = set()
     for name in names:
         candidate = group(arch, name)
         if candidate.fields[0] not in fields:
             have = ", ".join(g.name for g in present(arch, fields)) or "none"
             raise FeatureError(f"this CPU does not have {name}", hint=f"it has: {have}")
-        wanted.update(candidate.fields)
-    if wanted & fixed:
-        raise needed(sorted(wanted & fixed)) if arch == "x86_64" else stays_on(sorted(wanted & fixed))
-    return sorted(wanted & fields, key=_ORDER[arch].index)
+        to_clear.update(candidate.fields)
+    if to_clear & fixed:
+        raise needed(sorted(to_clear & fixed)) if arch == "x86_64" else stays_on(sorted(to_clear & fixed))
+    return sorted(to_clear & fields, key=_ORDER[arch].index)
 
 
 WITHOUT_SWITCH = "everything else works: `opscope profile --ablate none` measures the model as is"
@@ -226,7 +230,7 @@ _ODD = 1
 
 
 def known_layout(arch: str, size: int) -> FeatureLayout:
-    """The layout of a struct of that size."""
+    """Return the layout of a struct of that size."""
     layouts = LAYOUTS[arch]
     if size not in layouts:
         known = ", ".join(map(str, sorted(layouts)))
@@ -236,63 +240,67 @@ def known_layout(arch: str, size: int) -> FeatureLayout:
 
 
 def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: CpuReading) -> FeatureLayout:
-    """The layout of ``cpuinfo_isa``, proved by its fields.
+    """Return the layout of ``cpuinfo_isa``, proved by its fields.
 
-    Every field that could be switched off must read as the processor says. Of the others one may differ, since nothing
+    Every field that could be switched off must read as the processor says. Of the others one may differ, since
+    nothing
     depends on it; two may not: on some machines nothing else shows that all fields stand one byte further (the test
-    with the recorded machines says on which). Where the size is not stated (macOS) the layout is chosen by all known
+    with the recorded machines says on which). Where the size is not stated (macOS) the layout is chosen by all
+    known
     fields; a field that could then still stand in two places is left out.
     """
     expected = expected_fields(reading)
-    wanted = switchable(arch)
-    if not wanted <= expected.keys():
+    switchable_fields = switchable(arch)
+    if not switchable_fields <= expected.keys():
         problem = "cannot query the processor's features, so the layout of cpuinfo_isa cannot be checked"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     if size is not None:
         layout = known_layout(arch, size)
         wrong = disagreements(layout, content, expected)
-        if len(wrong) > _ODD or wanted & wrong.keys():
-            raise FeatureError(_refusal(arch, layout, wrong), hint=WITHOUT_SWITCH)
+        if len(wrong) > _ODD or switchable_fields & wrong.keys():
+            raise FeatureError(_refusal_text(arch, layout, wrong), hint=WITHOUT_SWITCH)
         return layout
-    return _chosen(arch, content, expected)
+    return _choose_layout(arch, content, expected)
 
 
 def disagreements(
     layout: FeatureLayout, content: Sequence[int], expected: Mapping[str, frozenset[bool]]
 ) -> dict[str, tuple[int | None, bool]]:
-    """Fields that do not read as the processor says: what stands there (None beyond the end), and what should.
+    """Find the fields that contradict the processor's: value (None beyond the end), and whether they should be set.
 
     A field that the layout does not have is none of them.
     """
-    found = {}
+    differing = {}
     for field, possible in expected.items():
         at = layout.offsets.get(field)
         if at is None:
             continue
         value = content[at] if at < len(content) else None
         if value is None or value > _FLAG or bool(value) not in possible:
-            found[field] = (value, True in possible)
-    return found
+            differing[field] = (value, True in possible)
+    return differing
 
 
-def _chosen(arch: str, content: Sequence[int], expected: Mapping[str, frozenset[bool]]) -> FeatureLayout:
+def _choose_layout(arch: str, content: Sequence[int], expected: Mapping[str, frozenset[bool]]) -> FeatureLayout:
+    """Return the layout that all known fields agree with; raise an error where there is none."""
     layouts = sorted(LAYOUTS[arch].values(), key=lambda layout: layout.size)
     wrong = [disagreements(layout, content, expected) for layout in layouts]
     agreeing = [layout for layout, fields in zip(layouts, wrong, strict=True) if not fields]
     if not agreeing:
         nearest = min(range(len(layouts)), key=lambda number: len(wrong[number]))
-        raise FeatureError(_refusal(arch, layouts[nearest], wrong[nearest]), hint=WITHOUT_SWITCH)
-    first, *others = agreeing
-    certain = {f: at for f, at in first.offsets.items() if all(other.offsets.get(f) == at for other in others)}
+        raise FeatureError(_refusal_text(arch, layouts[nearest], wrong[nearest]), hint=WITHOUT_SWITCH)
+    first, *further = agreeing
+    certain = {f: at for f, at in first.offsets.items() if all(layout.offsets.get(f) == at for layout in further)}
     return first._replace(offsets=certain)
 
 
-def _refusal(arch: str, layout: FeatureLayout, wrong: Mapping[str, tuple[int | None, bool]]) -> str:
+def _refusal_text(arch: str, layout: FeatureLayout, wrong: Mapping[str, tuple[int | None, bool]]) -> str:
+    """Return the reason why a layout is not used, with the fields that differ."""
     switched = switchable(arch)
     ordered = sorted(wrong, key=lambda field: (field not in switched, field))
-    named = [f"{field} reads {wrong[field][0]}, the CPU says {int(wrong[field][1])}" for field in ordered]
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    fields = "; ".join(named[:_MOST_NAMED])
+    texts = [f"{field} reads {wrong[field][0]}, the CPU says {int(wrong[field][1])}" for field in ordered]
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    fields = "; ".join(texts[:_MOST_NAMED])
     return (
         f"cpuinfo_isa does not have the known layout for {layout.size} bytes: {fields}{more}. Clearing by this layout "
         "would switch off other features"

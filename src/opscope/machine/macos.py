@@ -1,6 +1,7 @@
-"""What macOS tells of a machine: its values by ``sysctlbyname``, its identity, and the state of its power.
+"""Facts that macOS tells of a machine: its values by ``sysctlbyname``, its identity, and the state of its power.
 
-Names of values: ``sysctl(3)`` and ``sys/sysctl.h`` of Darwin; the identity: ``gethostuuid(2)``; power: ``pmset(1)``.
+Names of values: ``sysctl(3)`` and ``sys/sysctl.h`` of Darwin; the identity: ``gethostuuid(2)``; power:
+``pmset(1)``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def read_sysctl_text(name: str) -> str | None:
 
 
 def read_host_uuid() -> str | None:
-    """Return what ``ioreg`` calls IOPlatformUUID, in its form. None if the system does not tell."""
+    """Return the identity that ``ioreg`` calls IOPlatformUUID, in its form. None if the system does not tell."""
 
     class Wait(ctypes.Structure):
         _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
@@ -55,7 +56,7 @@ def read_host_uuid() -> str | None:
 
 
 class PowerState(NamedTuple):
-    """How far the system holds the processor back; None where it does not tell."""
+    """Limits that the system sets to the processor; None where it does not tell."""
 
     speed_limit: float | None  # of the CPUs, as a share of their speed from 0 to 1
     is_low_power: bool | None
@@ -66,16 +67,16 @@ def read_power() -> PowerState:
     texts = []
     for words in (("-g", "therm"), ("-g",)):
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 ["/usr/bin/pmset", *words], capture_output=True, text=True, timeout=_SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return PowerState(None, None)
-        texts.append(done.stdout)
+        texts.append(completed.stdout)
     return parse_power(*texts)
 
 
 def parse_power(thermal: str, settings: str) -> PowerState:
-    """Read what ``pmset -g therm`` and ``pmset -g`` print. Apple silicon states a limit only while there is one."""
+    """Parse the output of ``pmset -g therm`` and ``pmset -g``. Apple silicon states a limit only while there is one."""
     limit, mode = _SPEED.search(thermal), _LOW_POWER.search(settings)
     return PowerState(int(limit[1]) / 100 if limit else None, mode[1] == _LOW if mode else None)

@@ -30,7 +30,7 @@ _QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 
 
 def read_processor() -> CpuReading:
-    """What the processor says; empty where it cannot be asked."""
+    """Return the processor's answers; empty where it cannot be asked."""
     if sys.platform == "darwin":
         values = {name: read_sysctl_number(f"hw.optional.arm.{name}") for name in SYSCTL_NAMES}
         return CpuReading(sysctls={name: value for name, value in values.items() if value is not None})
@@ -47,17 +47,17 @@ _SHIFTS = {"implementer": 24, "variant": 20, "part": 4}
 
 
 def midrs_of(cpuinfo: str) -> list[int]:
-    """Every kind of core in the text of Linux's ``/proc/cpuinfo`` on Arm: implementer, variant and part as in MIDR_EL1.
+    """Return the kinds of core in Linux's ``/proc/cpuinfo`` on Arm: implementer, variant and part as in MIDR_EL1.
 
     The lines of a core begin with its implementer.
     """
-    found: list[int] = []
+    midrs: list[int] = []
     for name, value in _CORE.findall(cpuinfo):
         if name == "implementer":
-            found.append(0)
-        if found:
-            found[-1] |= int(value, 0) << _SHIFTS[name]
-    return sorted(set(found))
+            midrs.append(0)
+        if midrs:
+            midrs[-1] |= int(value, 0) << _SHIFTS[name]
+    return sorted(set(midrs))
 
 
 def stay_on(cpus: Sequence[int]) -> None:
@@ -73,26 +73,31 @@ def stay_on(cpus: Sequence[int]) -> None:
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
-    """Processors that this process may use, at least one."""
+    """Return the number of processors that this process may use, at least one."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return within(allowed, cpu_quota(root)) or 1
 
 
 def within(cpus: int | None, quota: float | None) -> int | None:
-    """Processors that are left of some by a quota; None where they are not known."""
+    """Return the number of processors that a quota leaves; None where they are not known."""
     return cpus if cpus is None or quota is None else max(1, min(cpus, math.floor(quota)))
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The time of processors that control groups grant this process, in processors; None where nothing is known to."""
+    """Return the processors' time that control groups grant this process, in processors.
+
+    None where none is known to.
+    """
     text = text_of(root / "proc/self/cgroup")
-    places = [place for line in text.splitlines() for place in _places(line, root / "sys/fs/cgroup")]
-    lines = (" ".join(text_of(place / name) for name in names) for place in places for names in _QUOTAS)
+    directories = [
+        directory for line in text.splitlines() for directory in _group_directories(line, root / "sys/fs/cgroup")
+    ]
+    lines = (" ".join(text_of(directory / name) for name in names) for directory in directories for names in _QUOTAS)
     return quota_of("\n".join(lines))
 
 
-def _places(line: str, mounts: Path) -> list[Path]:
-    """The directories of a control group and of those that it lies in, if it can have a quota.
+def _group_directories(line: str, mounts: Path) -> list[Path]:
+    """Return the directories of a control group and of those that it lies in, if it can have a quota.
 
     In a container the group's own place may not be visible; the limit then stands where the mount begins.
     """
@@ -106,6 +111,6 @@ def _places(line: str, mounts: Path) -> list[Path]:
 
 
 def quota_of(text: str) -> float | None:
-    """The smallest quota of several control groups, in processors; None when none has one."""
+    """Return the smallest quota of several control groups, in processors; None when none has one."""
     pairs = re.findall(r"^(\d{1,18}) (\d{1,18})$", text, re.MULTILINE)
     return min((int(time) / int(period) for time, period in pairs if int(time) and int(period)), default=None)

@@ -1,12 +1,17 @@
-"""What the system gave to this process and took from it, between two moments or during calls.
+"""Usage of the system by this process, and its delays, between two moments or during calls.
 
-How long calls were kept off the CPU comes from the kernel's own clocks. With one thread it is what a call took less the
-CPU time of the calling thread: this holds whatever another process, an interrupt or a hypervisor took. With several
-threads the caller also waits for the others, which is no disturbance, so it is the longest that one of the process's
+How long calls were kept off the CPU comes from the kernel's own clocks. With one thread it is what a call took
+less the
+CPU time of the calling thread: this holds whatever another process, an interrupt or a hypervisor took. With
+several
+threads the caller also waits for the others, which is no disturbance, so it is the longest that one of the
+process's
 threads was ready and waited for a CPU (its ``schedstat`` in ``/proc``).
 
-Reading such a clock is a system call, 0.3 to 1 us. So that it costs at most :data:`SHARE` of the calls, short calls
-share a reading; what they lost together belongs to the longest of them, since the system takes a CPU away for far
+Reading such a clock is a system call, 0.3 to 1 us. So that it costs at most :data:`SHARE` of the calls, short
+calls
+share a reading; what they lost together belongs to the longest of them, since the system takes a CPU away for
+far
 longer than such a call takes.
 """
 
@@ -43,8 +48,8 @@ _COUNTERS = (
 
 
 def usage_now() -> ProcessUsage:
-    """The counters of this process, of the calling thread and of its CPUs, as they stand now."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
+    """Return the counters of this process, of the calling thread and of its CPUs, as they stand now."""
+    process = resource.getrusage(resource.RUSAGE_SELF)
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     busy, steal = cpu_times(text_of(Path("/proc/stat")), cpus)
     # The three clocks next to each other, so that what passes between two readings is the same time for all.
@@ -53,10 +58,10 @@ def usage_now() -> ProcessUsage:
     return ProcessUsage(
         wall_ns=wall_ns,
         cpu_ns=cpu_ns,
-        involuntary_switches=own.ru_nivcsw,
-        voluntary_switches=own.ru_nvcsw,
-        minor_faults=own.ru_minflt,
-        major_faults=own.ru_majflt,
+        involuntary_switches=process.ru_nivcsw,
+        voluntary_switches=process.ru_nvcsw,
+        minor_faults=process.ru_minflt,
+        major_faults=process.ru_majflt,
         thread_cpu_ns=thread_cpu_ns,
         run_delay_ns=_run_delay(),
         cpus=len(cpus) or None,
@@ -67,7 +72,7 @@ def usage_now() -> ProcessUsage:
 
 
 def usage_between(before: ProcessUsage, after: ProcessUsage) -> ProcessUsage:
-    """What passed between two readings."""
+    """Return the usage between two readings."""
 
     def passed(name: str) -> int | None:
         values = getattr(before, name), getattr(after, name)
@@ -78,21 +83,21 @@ def usage_between(before: ProcessUsage, after: ProcessUsage) -> ProcessUsage:
 
 
 def cpu_times(stat: str, cpus: Iterable[int]) -> tuple[int | None, int | None]:
-    """How long some CPUs were busy, and how long a hypervisor kept them from running, in ns together.
+    """Return for how long some CPUs were busy, and for how long a hypervisor kept them waiting, in ns together.
 
     Returns None for both where a CPU is not listed, or with fewer columns than Linux has had since 2.6.11.
     """
     rows = {words[0]: words for words in (line.split() for line in stat.splitlines() if line.startswith("cpu"))}
-    wanted = [rows.get(f"cpu{number}", []) for number in cpus]
-    if not wanted or any(len(words) <= _STEAL for words in wanted):
+    selected = [rows.get(f"cpu{number}", []) for number in cpus]
+    if not selected or any(len(words) <= _STEAL for words in selected):
         return None, None
     unit = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    busy = sum(int(words[column]) for words in wanted for column in _BUSY)
-    return busy * unit, sum(int(words[_STEAL]) for words in wanted) * unit
+    busy = sum(int(words[column]) for words in selected for column in _BUSY)
+    return busy * unit, sum(int(words[_STEAL]) for words in selected) * unit
 
 
 def _run_delay() -> int | None:
-    """How long the threads of this process have waited for a CPU, all together; None where Linux does not tell."""
+    """Return how long all threads of this process together have waited for a CPU; None where Linux does not tell."""
     if sys.platform != "linux":
         return None
     texts = [text_of(file) for file in Path("/proc/self/task").glob("*/schedstat")]
@@ -108,16 +113,16 @@ _NOTHING: tuple[int, ...] = ()
 
 
 class _Clock(Protocol):
-    """What a reading tells of the time between it and the one before."""
+    """Clock of the time that threads spend off the CPU."""
 
     def read(self) -> tuple[int, ...]:
-        """One figure for each thread that is watched, in ns."""
+        """Return one figure for each thread that is watched, in ns."""
 
     def lost(self, before: Sequence[int], after: Sequence[int], wall: int) -> int:
-        """Time off the CPU in ns between two readings around calls that took ``wall`` together."""
+        """Return the time off the CPU in ns between two readings around calls that took ``wall`` together."""
 
     def end(self) -> None:
-        """Let go of what it holds."""
+        """Let go of its resources."""
 
 
 class OffCpuMeter:
@@ -127,10 +132,10 @@ class OffCpuMeter:
     """
 
     def __init__(self, threads: int) -> None:
-        self._clock: _Clock | None = _ThreadCpu() if threads == 1 else _run_delays()
+        self._clock: _Clock | None = _ThreadCpu() if threads == 1 else _open_run_delays()
         self._groups: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
         self._first, self._opened = 0, _NOTHING
-        self._rest = int(self._cost() / SHARE)
+        self._rest = int(self._measure_cost() / SHARE)
 
     def __enter__(self) -> Self:
         return self
@@ -156,18 +161,18 @@ class OffCpuMeter:
             self._groups.append((self._first, end, self._opened, self._clock.read()))
 
     def off_cpu_ns(self, wall: Sequence[int]) -> list[int] | None:
-        """Of every call its time off the CPU in ns; None where the system does not tell."""
+        """Return the time off the CPU of every call in ns; None where the system does not tell."""
         if self._clock is None:
             return None
-        found = [0] * len(wall)
+        off_cpu = [0] * len(wall)
         for first, end, before, after in self._groups:
             longest = max(range(first, end), key=wall.__getitem__)
             lost = self._clock.lost(before, after, sum(wall[first:end]))
-            found[longest] = min(max(lost, 0), wall[longest])
-        return found
+            off_cpu[longest] = min(max(lost, 0), wall[longest])
+        return off_cpu
 
-    def _cost(self) -> int:
-        """Of beginning and ending to watch in ns, the least of some."""
+    def _measure_cost(self) -> int:
+        """Return the cost of beginning and ending to watch in ns, the least of some."""
         self._rest, least = 0, 1 << 62
         for _ in range(_TRIES):
             began = time.perf_counter_ns()
@@ -192,7 +197,7 @@ class _ThreadCpu:
 
 
 class _RunDelays:
-    """How long each thread of this process has waited for a CPU."""
+    """Waiting time for a CPU of each thread of this process."""
 
     def __init__(self, files: Sequence[int]) -> None:
         self._files, self._told = files, (0,) * len(files)
@@ -210,15 +215,15 @@ class _RunDelays:
 
 
 def _thread_delay(file: int, before: int) -> int:
-    """That of a thread; of one that has ended, what it was before."""
+    """Return the figure of a thread; of one that has ended, its last one."""
     try:
         return int(os.pread(file, _LINE, 0).split()[1])
     except ProcessLookupError:
         return before
 
 
-def _run_delays() -> _RunDelays | None:
-    """Those of all threads there are now; None where the system does not tell."""
+def _open_run_delays() -> _RunDelays | None:
+    """Return the clock of all threads there are now; None where the system does not tell."""
     with ExitStack() as opened:
         files = []
         for task in sorted(Path("/proc/self/task").glob("*/schedstat")):
@@ -229,10 +234,10 @@ def _run_delays() -> _RunDelays | None:
             opened.callback(os.close, files[-1])
         clock = _RunDelays(files)
         try:
-            told = clock.read()
+            figures = clock.read()
         except (OSError, ValueError, IndexError):
             return None
-        if not told:
+        if not figures:
             return None
         opened.pop_all()
         return clock

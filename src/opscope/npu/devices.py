@@ -26,7 +26,7 @@ class EventNames(msgspec.Struct, frozen=True):
     earlier_names: dict[str, str]  # names that tools wrote before, and what they are called now
 
     def of(self, unit: str) -> tuple[str | None, ...]:
-        """Events of a unit: ``core``, ``mem``, ``memtile`` or ``shim``."""
+        """Return the events of a unit: ``core``, ``mem``, ``memtile`` or ``shim``."""
         return {"core": self.core, "mem": self.mem, "memtile": self.memtile, "shim": self.shim}[unit]
 
     def current(self, recorded: str) -> str:
@@ -80,20 +80,20 @@ class AieDevices(msgspec.Struct, frozen=True):
     models_clock_mhz: int  # clock that their tool supposes
 
     def named(self, name: str) -> AieDevice | None:
-        """The array of this name; None when it is not known."""
-        own = self.names.get(name, name)
-        return next((device for device in self.devices if device.name == own), None)
+        """Return the array of this name; None when it is not known."""
+        device_name = self.names.get(name, name)
+        return next((device for device in self.devices if device.name == device_name), None)
 
 
 @cache
 def event_names() -> EventNames:
-    """Names of events."""
+    """Return the names of events."""
     return _read_table("events.json", EventNames)
 
 
 @cache
 def aie_devices() -> AieDevices:
-    """Arrays that are known."""
+    """Return the arrays that are known."""
     return _read_table("devices.json", AieDevices)
 
 

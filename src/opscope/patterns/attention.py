@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class MultiheadAttention(nn.Module):
-    """What ``torch.nn.MultiheadAttention`` computes in evaluation mode, with a plain softmax.
+    """Replacement of ``torch.nn.MultiheadAttention`` in evaluation mode, with a plain softmax.
 
-    Queries, keys and values have a projection each, the scale is part of the first one's weights, and a mask is added:
+    Queries, keys and values have a projection each, the scale is part of the first one's weights, and a mask is
+    added:
     nothing guards against rows that are masked as a whole, which give the mean of the values instead of 0. Masks of
     numbers cost one addition; one of booleans is converted in every call.
 
@@ -39,9 +40,9 @@ class MultiheadAttention(nn.Module):
         )
         biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
         scale = attention.head_dim**-0.5
-        self.query = _linear(weights[0], biases[0], scale)
-        self.key, self.value = (_linear(weights[at], biases[at]) for at in (1, 2))
-        self.out = _linear(attention.out_proj.weight, attention.out_proj.bias)
+        self.query = _scaled_linear(weights[0], biases[0], scale)
+        self.key, self.value = (_scaled_linear(weights[at], biases[at]) for at in (1, 2))
+        self.out = _scaled_linear(attention.out_proj.weight, attention.out_proj.bias)
         self.train(attention.training)
 
     def forward(  # noqa: PLR0913, PLR0917 - the arguments of torch.nn.MultiheadAttention
@@ -55,50 +56,51 @@ class MultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As of ``torch.nn.MultiheadAttention``: outputs, and weights where they are needed."""
+        """Return the outputs of ``torch.nn.MultiheadAttention``, and weights where they are needed."""
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is only a hint and needs attn_mask")
         batched = query.dim() == 3  # noqa: PLR2004 - batch, position, number
-        sides = [self._by_batch(one, batched=batched) for one in (query, key, value)]
+        sides = [self._by_batch(side, batched=batched) for side in (query, key, value)]
         batch, queries, keys = sides[0].shape[0], sides[0].shape[1], sides[1].shape[1]
         products = torch.bmm(
-            self._split(self.query(sides[0]), (0, 2, 1, 3)), self._split(self.key(sides[1]), (0, 2, 3, 1))
+            self._split_heads(self.query(sides[0]), (0, 2, 1, 3)), self._split_heads(self.key(sides[1]), (0, 2, 3, 1))
         )
         if attn_mask is not None:
-            products = products + _numbers(attn_mask, products)
+            products = products + _additive_numbers(attn_mask, products)
         if key_padding_mask is not None:
-            numbers = _numbers(key_padding_mask, products).view(batch, 1, 1, keys)
+            numbers = _additive_numbers(key_padding_mask, products).view(batch, 1, 1, keys)
             products = (products.view(batch, self.heads, queries, keys) + numbers).view(-1, queries, keys)
         weights = torch.softmax(products, -1)
-        found = torch.bmm(weights, self._split(self.value(sides[2]), (0, 2, 1, 3)))
-        joined = found.view(batch, self.heads, queries, -1).transpose(1, 2).reshape(batch, queries, -1)
+        attended = torch.bmm(weights, self._split_heads(self.value(sides[2]), (0, 2, 1, 3)))
+        joined = attended.view(batch, self.heads, queries, -1).transpose(1, 2).reshape(batch, queries, -1)
         output = self._as_given(self.out(joined), batched=batched)
         if not need_weights:
             return output, None
-        each = weights.view(batch, self.heads, queries, keys)
-        shown = each.mean(1) if average_attn_weights else each
-        return output, shown if batched else shown.squeeze(0)
+        by_head = weights.view(batch, self.heads, queries, keys)
+        returned = by_head.mean(1) if average_attn_weights else by_head
+        return output, returned if batched else returned.squeeze(0)
 
-    def _by_batch(self, given: Tensor, *, batched: bool) -> Tensor:
-        """Batch, position, number."""
+    def _by_batch(self, side: Tensor, *, batched: bool) -> Tensor:
+        """Return a side with its axes in the order batch, position, number."""
         if not batched:
-            return given.unsqueeze(0)
-        return given if self.batch_first else given.transpose(0, 1)
+            return side.unsqueeze(0)
+        return side if self.batch_first else side.transpose(0, 1)
 
     def _as_given(self, output: Tensor, *, batched: bool) -> Tensor:
+        """Return the output with its axes in the order of the inputs."""
         if not batched:
             return output.squeeze(0)
         return output if self.batch_first else output.transpose(0, 1)
 
-    def _split(self, projected: Tensor, order: Sequence[int]) -> Tensor:
-        """The heads one after the other, in three dimensions: four would make torch.matmul expand its operands."""
+    def _split_heads(self, projected: Tensor, order: Sequence[int]) -> Tensor:
+        """Return the heads one by one, in three dimensions: four would make torch.matmul expand its operands."""
         batch, length, _ = projected.shape
         heads = projected.view(batch, length, self.heads, -1).permute(*order)
         return heads.reshape(batch * self.heads, *heads.shape[2:])
 
 
 def can_replace(attention: nn.MultiheadAttention) -> bool:
-    """Whether :class:`MultiheadAttention` computes what it does."""
+    """Return whether :class:`MultiheadAttention` computes the same as a module."""
     return attention.bias_k is None and not attention.add_zero_attn
 
 
@@ -126,14 +128,15 @@ def replace_attentions(model: nn.Module) -> int:
     return replaced
 
 
-def _numbers(mask: Tensor, products: Tensor) -> Tensor:
-    """A mask as numbers to add, none of them infinite; of booleans True is masked."""
+def _additive_numbers(mask: Tensor, products: Tensor) -> Tensor:
+    """Return a mask as numbers to add, none of them infinite; of booleans True is masked."""
     if mask.dtype is torch.bool:
         return mask.to(products.dtype) * MASKED
     return torch.clamp(mask, min=MASKED)
 
 
-def _linear(weight: Tensor, bias: Tensor | None, scale: float = 1.0) -> nn.Linear:
+def _scaled_linear(weight: Tensor, bias: Tensor | None, scale: float = 1.0) -> nn.Linear:
+    """Return a linear layer with scaled copies of weights."""
     made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     made.weight = nn.Parameter(weight.detach() * scale)
     if bias is not None:

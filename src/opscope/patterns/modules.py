@@ -20,7 +20,7 @@ MASKED = -1e4
 
 
 def additive_mask(keep: Tensor) -> Tensor:
-    """The numbers to add to the products of an attention, for a mask that is True where a position is attended to.
+    """Return the numbers to add to an attention's products, for a mask that is True where a position is attended to.
 
     Make it once, when the model is built, and keep it as a buffer.
 
@@ -31,7 +31,7 @@ def additive_mask(keep: Tensor) -> Tensor:
 
 
 def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """What ``scaled_dot_product_attention`` computes, without its guard for rows that are masked as a whole.
+    """Compute ``scaled_dot_product_attention``, without its guard for rows that are masked as a whole.
 
     Such a row gives the mean of ``value`` instead of 0.
 
@@ -43,7 +43,7 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
 
 
 def spatial_mean(image: Tensor) -> Tensor:
-    """The mean over height and width, as ``image.mean((2, 3))``.
+    """Return the mean over height and width, as ``image.mean((2, 3))``.
 
     Returns:
         Shape (batch, channels).
@@ -72,7 +72,7 @@ class LayerNorm(nn.Module):
 
     @classmethod
     def from_module(cls, norm: nn.LayerNorm) -> LayerNorm:
-        """A layer norm that computes what another one does; scale and shift are shared with it."""
+        """Return a layer norm that computes what another one does; scale and shift are shared with it."""
         if len(norm.normalized_shape) != 1:
             raise ValueError(f"normalises over {len(norm.normalized_shape)} dimensions, only one is supported")
         made = cls(norm.normalized_shape[0], norm.eps)
@@ -85,7 +85,7 @@ class LayerNorm(nn.Module):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        """A tensor of the same shape, of at least two dimensions."""
+        """Return a tensor of the same shape, of at least two dimensions."""
         centred = x - x @ self.column
         variance = (centred * centred) @ self.column
         return centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
@@ -122,7 +122,7 @@ class ReflectionPad2d(nn.Module):
         self.padding = padding
 
     def forward(self, image: Tensor) -> Tensor:
-        """A tensor of four dimensions, larger by the padding in the last two."""
+        """Return a tensor of four dimensions, larger by the padding in the last two."""
         left, right, top, bottom = self.padding
         for dim, before, after in ((3, left, right), (2, top, bottom)):
             last = image.shape[dim] - 1
@@ -147,7 +147,7 @@ class InstanceNorm2d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels)) if affine else None
 
     def forward(self, image: Tensor) -> Tensor:
-        """A tensor of the same shape, of four dimensions."""
+        """Return a tensor of the same shape, of four dimensions."""
         centred = image - image.mean((2, 3), keepdim=True)
         variance = (centred * centred).mean((2, 3), keepdim=True)
         normed = centred * torch.rsqrt(variance + self.eps)
@@ -187,9 +187,10 @@ def replace_reflection_pads(model: nn.Module) -> int:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """``log(1 + exp(x))``, which overflows for no input.
+    """Return ``log(1 + exp(x))``, which overflows for no input.
 
-    Differs from ``torch.nn.functional.softplus`` by at most 1e-6 of the larger of 1 and the result in float32: below
+    Differs from ``torch.nn.functional.softplus`` by at most 1e-6 of the larger of 1 and the result in float32:
+    below
     -17 it is 0 where PyTorch still gives ``exp(x)``.
     """
     return torch.clamp(x, min=0.0) + torch.log(torch.exp(-torch.abs(x)) + 1.0)
@@ -199,7 +200,7 @@ class Softplus(nn.Module):
     """``torch.nn.Softplus`` with its default options."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """A tensor of the same shape."""
+        """Return a tensor of the same shape."""
         return softplus(x)
 
 
@@ -207,7 +208,7 @@ class Mish(nn.Module):
     """``torch.nn.Mish``: ``x * tanh(softplus(x))``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """A tensor of the same shape."""
+        """Return a tensor of the same shape."""
         return x * torch.tanh(softplus(x))
 
 
@@ -223,7 +224,7 @@ class ELU(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> Tensor:
-        """A tensor of the same shape."""
+        """Return a tensor of the same shape."""
         return torch.clamp(x, min=0.0) + (torch.exp(torch.clamp(x, max=0.0)) - 1.0) * self.alpha
 
 
@@ -234,13 +235,13 @@ def replace_activations(model: nn.Module) -> int:
         How many were replaced.
     """
     plain = sum(_is_plain(module) for module in model.modules() if module is not model)
-    replace_modules(model, nn.Softplus, lambda found: Softplus() if _is_plain(found) else found)
+    replace_modules(model, nn.Softplus, lambda module: Softplus() if _is_plain(module) else module)
     mish = replace_modules(model, nn.Mish, lambda _: Mish())
-    return plain + mish + replace_modules(model, nn.ELU, lambda found: ELU(found.alpha))
+    return plain + mish + replace_modules(model, nn.ELU, lambda module: ELU(module.alpha))
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Whether it is a softplus with the options that it has by default."""
+    """Return whether a module is a softplus with its default options."""
     return isinstance(module, nn.Softplus) and (module.beta, module.threshold) == (1, 20)
 
 

@@ -19,52 +19,60 @@ class _Direction(nn.Module):
 
     def __init__(self, mode: str, weights: list[Tensor], *, backwards: bool) -> None:
         super().__init__()
-        given, state, *biases = weights
+        input_weights, state, *biases = weights
         self.mode, self.backwards, self.width = mode, backwards, state.shape[1]
-        self.given = self._linears(given, biases[0] if biases else None)
-        self.state = self._linears(state, biases[1] if biases else None)
+        self.given = self._gate_linears(input_weights, biases[0] if biases else None)
+        self.state = self._gate_linears(state, biases[1] if biases else None)
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs of all steps, and the state behind the last one; step, batch, number."""
+        """Return the outputs of all steps, and the state behind the last one; step, batch, number."""
         steps, batch, size = x.shape
         rows = x.reshape(steps * batch, size)
         products = [linear(rows) for linear in self.given]
-        found = []
+        outputs = []
         for number in reversed(range(steps)) if self.backwards else range(steps):
-            own = [one.narrow(0, number * batch, batch) for one in products]
-            hidden, cell = self._step(own, [linear(hidden) for linear in self.state], hidden, cell)
-            found.append(hidden)
-        together = torch.cat(found[::-1] if self.backwards else found)
+            step_products = [product.narrow(0, number * batch, batch) for product in products]
+            hidden, cell = self._run_step(step_products, [linear(hidden) for linear in self.state], hidden, cell)
+            outputs.append(hidden)
+        together = torch.cat(outputs[::-1] if self.backwards else outputs)
         return together.view(steps, batch, self.width), hidden, cell
 
-    def _step(self, given: list[Tensor], state: list[Tensor], hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        total = given[0] + state[0]
+    def _run_step(
+        self, of_input: list[Tensor], of_state: list[Tensor], hidden: Tensor, cell: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the state behind one step."""
+        total = of_input[0] + of_state[0]
         if self.mode == "GRU":
             both = torch.sigmoid(total)
-            new = torch.tanh(given[1] + self._gate(both, 0) * state[1])
-            return new + self._gate(both, 1) * (hidden - new), cell
+            new = torch.tanh(of_input[1] + self._slice_gate(both, 0) * of_state[1])
+            return new + self._slice_gate(both, 1) * (hidden - new), cell
         if self.mode == "LSTM":
             gates = torch.sigmoid(total.narrow(1, 0, 3 * self.width))
-            new = torch.tanh(self._gate(total, 3))
-            cell = self._gate(gates, 1) * cell + self._gate(gates, 0) * new
-            return self._gate(gates, 2) * torch.tanh(cell), cell
+            new = torch.tanh(self._slice_gate(total, 3))
+            cell = self._slice_gate(gates, 1) * cell + self._slice_gate(gates, 0) * new
+            return self._slice_gate(gates, 2) * torch.tanh(cell), cell
         return torch.tanh(total) if self.mode == "RNN_TANH" else torch.relu(total), cell
 
-    def _gate(self, numbers: Tensor, at: int) -> Tensor:
+    def _slice_gate(self, numbers: Tensor, at: int) -> Tensor:
+        """Return the numbers of one gate."""
         return numbers.narrow(1, at * self.width, self.width)
 
-    def _linears(self, weight: Tensor, bias: Tensor | None) -> nn.ModuleList:
+    def _gate_linears(self, weight: Tensor, bias: Tensor | None) -> nn.ModuleList:
+        """Return a linear layer for each group of gates."""
         gates, biases = weight.split(self.width), bias.split(self.width) if bias is not None else ()
         return nn.ModuleList(
-            _linear(torch.cat([gates[at] for at in group]), torch.cat([biases[at] for at in group]) if biases else None)
+            _copied_linear(
+                torch.cat([gates[at] for at in group]), torch.cat([biases[at] for at in group]) if biases else None
+            )
             for group in _GATES[self.mode]
         )
 
 
 class Recurrent(nn.Module):
-    """What ``torch.nn.GRU``, ``LSTM`` or ``RNN`` computes in evaluation mode, without ``proj_size``.
+    """Replacement of ``torch.nn.GRU``, ``LSTM`` or ``RNN`` in evaluation mode, without ``proj_size``.
 
-    PyTorch's own layers are unrolled by the exporter, too, but into operators such as ``split`` and ``squeeze``, which
+    PyTorch's own layers are unrolled by the exporter, too, but into operators such as ``split`` and ``squeeze``,
+    which
     end a delegate in every step.
 
     Args:
@@ -86,29 +94,31 @@ class Recurrent(nn.Module):
     def forward(
         self, x: Tensor, hx: Tensor | tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor | tuple[Tensor, Tensor]]:
-        """Outputs and last state, as of the layer that it stands for."""
+        """Return outputs and last state, as the layer that it replaces does."""
         batched = x.dim() == 3  # noqa: PLR2004 - batch, step, number
         x = (x.transpose(0, 1) if self.batch_first else x) if batched else x.unsqueeze(1)
-        first = self._first(x, hx)
+        first = self._first_states(x, hx)
         states: list[tuple[Tensor, Tensor]] = []
         for layer in range(0, len(self.parts), self.sides):
             made = [self.parts[at](x, *first[at]) for at in range(layer, layer + self.sides)]
-            x = torch.cat([own[0] for own in made], -1) if self.sides > 1 else made[0][0]
-            states += [own[1:] for own in made]
-        hidden, cell = (torch.cat([own[at].unsqueeze(0) for own in states]) for at in (0, 1))
+            x = torch.cat([direction[0] for direction in made], -1) if self.sides > 1 else made[0][0]
+            states += [direction[1:] for direction in made]
+        hidden, cell = (torch.cat([direction[at].unsqueeze(0) for direction in states]) for at in (0, 1))
         if not batched:
             x, hidden, cell = x.squeeze(1), hidden.squeeze(1), cell.squeeze(1)
         elif self.batch_first:
             x = x.transpose(0, 1)
         return x, (hidden, cell) if self.is_lstm else hidden
 
-    def _first(self, x: Tensor, hx: Tensor | tuple[Tensor, Tensor] | None) -> list[tuple[Tensor, Tensor]]:
-        """The states to begin with, of each layer and direction; batch, number."""
+    def _first_states(self, x: Tensor, hx: Tensor | tuple[Tensor, Tensor] | None) -> list[tuple[Tensor, Tensor]]:
+        """Return the states to begin with, of each layer and direction; batch, number."""
         if hx is None:
             zeros = x.new_zeros(x.shape[1], self.width)
             return [(zeros, zeros)] * len(self.parts)
         pair = hx if isinstance(hx, tuple) else (hx, hx)
-        hidden, cell = ([one.narrow(0, at, 1).reshape(-1, self.width) for at in range(len(self.parts))] for one in pair)
+        hidden, cell = (
+            [side.narrow(0, at, 1).reshape(-1, self.width) for at in range(len(self.parts))] for side in pair
+        )
         return list(zip(hidden, cell, strict=True))
 
 
@@ -133,7 +143,8 @@ def replace_recurrent(model: nn.Module) -> int:
     return replaced
 
 
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+def _copied_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """Return a linear layer with copies of weights."""
     made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     made.weight = nn.Parameter(weight.detach())
     if bias is not None:

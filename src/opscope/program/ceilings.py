@@ -47,7 +47,7 @@ class KernelClass(str, enum.Enum):
 
 
 class Pattern(str, enum.Enum):
-    """How a measurement passes over memory."""
+    """Order in which a measurement passes over memory."""
 
     COPY = "copy"
     READ = "read"
@@ -56,7 +56,7 @@ class Pattern(str, enum.Enum):
 
 
 class Dispatch(str, enum.Enum):
-    """How work is started: by a call, or by sharing it among the threads and waiting for all of them."""
+    """Way of starting work: by a call, or by sharing it among the threads and waiting for all of them."""
 
     SERIAL = "serial"
     PARALLEL = "parallel"
@@ -136,7 +136,7 @@ class DispatchCost(MeasuredCeiling, frozen=True, kw_only=True):
 
 
 class Origin(str, enum.Enum):
-    """Where ceilings come from."""
+    """Source of ceilings."""
 
     MEASURED = "measured"
     """They were measured after the repetitions."""
@@ -161,7 +161,7 @@ class DriftCheck(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """Found to kept; None when the probe could not be run."""
+        """Ratio of the probed rate to the kept one; None when the probe could not be run."""
         return None if self.found is None else self.found / self.kept
 
     @property
@@ -304,7 +304,7 @@ def _find_best(ceilings: Iterable[_R]) -> _R | None:
 
 
 class NoCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-ceilings/1"):
-    """That ceilings could not be measured, and why."""
+    """Reason why ceilings could not be measured."""
 
     reason: str
 

@@ -129,7 +129,7 @@ def _find_conflict(executable: Executable, graphs: Sequence[DelegateGraph], reco
 
 
 def _find_difference(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
-    """Return what a record states that this program contradicts; None if there is nothing."""
+    """Return the first statement of a record that this program contradicts; None if there is none."""
     plans = {plan.name: plan for plan in executable.plans}
     for edge in record.graphs:
         if edge.method not in plans:

@@ -34,7 +34,7 @@ def without_population(name: str) -> tuple[str, str]:
 
 
 class PhaseKind(str, enum.Enum):
-    """What a language model does in a call."""
+    """Kind of a language model's work in a call."""
 
     PREFILL = "prefill"
     """Tokens of the prompt are read, all at once."""
@@ -43,7 +43,7 @@ class PhaseKind(str, enum.Enum):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """What a call of a language model does.
+    """Work of a language model in a call.
 
     Attributes:
         kind: the phase.

@@ -1,4 +1,4 @@
-"""How often each instruction ran: in QEMU's logs, and in profiles of Callgrind.
+"""Counts of executed instructions: from QEMU's logs, and from profiles of Callgrind.
 
 The log of QEMU's user mode is that of ``-d in_asm,exec,nochain``. A block of instructions is printed when it is
 translated (``IN:``, then a line for each instruction with its address and its word), and a line ``Trace`` whenever it

@@ -116,7 +116,7 @@ class TickReader(Protocol):
     """A reader of a format whose times are in units of the clock of whatever wrote the file, mostly nanoseconds."""
 
     def find_clock_problems(self, table: EventTable) -> list[TraceWarning]:
-        """Return what speaks against nanoseconds in the times of a table."""
+        """Return the reasons against nanoseconds in the times of a table."""
         ...
 
 

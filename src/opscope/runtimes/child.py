@@ -107,7 +107,7 @@ class ProgramRun(ABC, Generic[Called]):
 
     @abstractmethod
     def calls(self) -> Iterator[Called]:
-        """Yield what to call, endlessly."""
+        """Yield the calls to make, endlessly."""
 
     @abstractmethod
     def call(self, callee: Called) -> tuple[int, int, Any]:

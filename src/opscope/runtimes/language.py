@@ -116,7 +116,7 @@ class LanguageModel(NamedTuple):
         return [(input_name, self._with_phase_sizes(input_name, value, phase)) for input_name, value in self.inputs]
 
     def words(self, name: str) -> list[str | None]:
-        """Return what fills each input of a phase, in the syntax of ``--input``; None for random numbers."""
+        """Return the content of each input of a phase, in the syntax of ``--input``; None for random numbers."""
         phase = self.phase(name)
         return [phase_fill(input_name, value, phase, self.vocabulary) for input_name, value in self.inputs]
 
@@ -158,7 +158,7 @@ def language_model(
 
 
 def phase_fill(name: str, value: Value, phase: Phase, vocabulary: int | None = None) -> str | None:
-    """Return what fills an input of a phase, in the syntax of ``--input``; None for random numbers."""
+    """Return the content of an input of a phase, in the syntax of ``--input``; None for random numbers."""
     if _TOKENS.search(name):
         return f"random(0,{vocabulary})" if vocabulary else None
     if _MASK.search(name):

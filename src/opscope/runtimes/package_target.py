@@ -71,7 +71,7 @@ class ChildTarget(HostedTarget, ABC):
         self._trace, self._stand_in = trace, stand_in
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism that switches CPU features can do for the runtime's libraries."""
+        """Return the offer of a mechanism that switches CPU features for the runtime's libraries."""
         return super().offer(mechanism) if mechanism is Mechanism.CPUINFO else self._library_switch().offer(mechanism)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:

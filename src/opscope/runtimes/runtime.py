@@ -162,7 +162,7 @@ class Runtime:
         raise NotImplementedError(self.title)
 
     def loaded(self) -> str:
-        """Return what its processes load: the name of a module, or the path of a shared library."""
+        """Return the library that its processes load: the name of a module, or the path of a shared library."""
         return self.name
 
     def checks(self) -> list[Check]:
@@ -398,7 +398,7 @@ class Runtime:
         return used_bits(value.dtype for value in values if len(value.dims) > 1)
 
     def preflight(self, program: Path, record: Path | None, cpu: Cpu | None) -> Preflight:
-        """Return what a processor will accelerate in a program.
+        """Return the operators of a program that a processor will accelerate.
 
         With the record of its export, by lines of the model, too.
         """

@@ -36,7 +36,7 @@ class LibrarySwitch(NamedTuple):
     foreign: Callable[[], ProbeAnswer] | None = None
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism can do for the libraries. Raises FeatureError if it cannot be used here."""
+        """Return the offer of a mechanism for the libraries. Raises FeatureError if it cannot be used here."""
         if self.host.remote and self.foreign is None:
             problem = f"{mechanism.value} switches features on this machine only, not over {self.host.name}"
             raise FeatureError(problem, hint=WITHOUT_SWITCH)

@@ -326,7 +326,7 @@ class AdbProcess(ShellProcess):
     end_seconds = _END_SECONDS
 
     def wait(self, timeout: float) -> int | None:
-        """Return its exit code; None while it runs."""
+        """Return the command's exit code; None while it runs."""
         self._listener.join(timeout)
         if self._listener.is_alive():
             return None
@@ -356,7 +356,7 @@ class AdbProcess(ShellProcess):
         self._process.wait()
 
     def _read_rest(self) -> bytes:
-        """Return what it printed and nobody has read."""
+        """Return the output that nobody has read."""
         lines = []
         while (line := self.read_line(0)) is not None:
             lines.append(line)

@@ -24,7 +24,7 @@ _HINT = "the kit was interrupted while writing it, or it was edited; repair it o
 
 
 class Metrics(ThreadCount, frozen=True):
-    """What the kit states about the latency of an experiment, in ms, and the files it read it from."""
+    """Statements of the kit about the latency of an experiment, in ms, and the files that it read them from."""
 
     runs: int | None = None
     median_ms: float | str | None = None

@@ -1,4 +1,4 @@
-"""What a run directory of the Arm profiling kit holds, as frozen values."""
+"""Contents of a run directory of the Arm profiling kit, as frozen values."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ MOST_FILES = 64
 """Kept sets of ceilings; the oldest make room for new ones."""
 
 LARGEST_FILE = 1 << 20
-"""Bytes of a kept set. What is longer is none: they have some fifty thousand."""
+"""Largest size of a kept set in bytes. A longer one is not read: they have some fifty thousand."""
 
 _DIRECTORY = "ceilings"
 
 
 class MachineIdentity(msgspec.Struct, frozen=True):
-    """What ceilings depend on besides the features that are cleared and the threads; null where it cannot be read."""
+    """Facts that ceilings depend on besides the cleared features and the threads; null where one cannot be read."""
 
     host: str  # tells this machine from others; a hash, which names nobody
     system: str | None  # operating system
@@ -48,7 +48,7 @@ class MachineIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, environment: Environment, fields: Sequence[str], host: str, revision: str | None) -> MachineIdentity:
-        """The identity of a machine that was described."""
+        """Return the identity of a machine that was described."""
         return cls(
             host=digest(host.encode()),
             system=environment.system,
@@ -64,12 +64,12 @@ class MachineIdentity(msgspec.Struct, frozen=True):
 
 
 class KeptCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-ceilings/1"):
-    """A file of the cache: the ceilings, and what they are the ceilings of."""
+    """File of the cache: the ceilings, and what they are the ceilings of."""
 
     machine: MachineIdentity  # that was measured
     probes: str  # what was measured and how; see probes_version
     ceilings: Ceilings  # the ceilings, with the fields that were cleared and the threads
-    # of both, see _sealed: ceilings that were edited are told from those that were measured. It stands in the
+    # of both, see _with_hash: ceilings that were edited are told from those that were measured. It stands in the
     # file and not beside it, since ceilings take the place of older ones while others read
     sha256: str = ""
 
@@ -86,7 +86,7 @@ class CeilingsCache:
         self._directory = directory or cache_directory() / _DIRECTORY
 
     def recall(self, cleared: Sequence[str], threads: int) -> Ceilings | str:
-        """The ceilings that were kept, else why a file is none; empty where nobody measured them yet."""
+        """Return the ceilings that were kept, else why a file is none; empty where nobody measured them yet."""
         try:
             with self.file(cleared, threads).open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
@@ -94,46 +94,47 @@ class CeilingsCache:
             return ""
         except OSError as error:
             return f"stored ceilings cannot be read: {error.strerror or error}"
-        return self._decoded(content, cleared, threads)
+        return self._decode_file(content, cleared, threads)
 
     def keep(self, ceilings: Ceilings) -> None:
         """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first."""
-        own = msgspec.structs.replace(ceilings, origin=Origin.MEASURED, drift=None, notes=[])
-        kept = from_json(to_json(KeptCeilings(self._machine, self._probes, own)), KeptCeilings)
-        write_atomically(self.file(own.cleared, own.threads), to_json(_sealed(kept)))
+        measured = msgspec.structs.replace(ceilings, origin=Origin.MEASURED, drift=None, notes=[])
+        content = from_json(to_json(KeptCeilings(self._machine, self._probes, measured)), KeptCeilings)
+        write_atomically(self.file(measured.cleared, measured.threads), to_json(_with_hash(content)))
         with storage_errors(self._directory):
-            times = {path: _changed(path) for path in self._directory.glob("*.json")}
+            times = {path: _time_of_change(path) for path in self._directory.glob("*.json")}
             for path in sorted(times, key=lambda path: -times[path])[MOST_FILES:]:
                 path.unlink(missing_ok=True)
 
     def file(self, cleared: Sequence[str], threads: int) -> Path:
-        """Where such ceilings are kept."""
-        place = self._machine, cleared, threads, self._probes
-        return self._directory / f"{digest(msgspec.json.encode(place))}.json"
+        """Return the file that such ceilings are kept in."""
+        key = self._machine, cleared, threads, self._probes
+        return self._directory / f"{digest(msgspec.json.encode(key))}.json"
 
-    def _decoded(self, content: bytes, cleared: Sequence[str], threads: int) -> Ceilings | str:
+    def _decode_file(self, content: bytes, cleared: Sequence[str], threads: int) -> Ceilings | str:
+        """Return the ceilings in the content of a file, or why it holds none."""
         if len(content) > LARGEST_FILE:
             return f"stored ceilings are damaged: more than {LARGEST_FILE} bytes"
         try:
-            kept = from_json(content, KeptCeilings)
+            stored = from_json(content, KeptCeilings)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return f"stored ceilings are damaged: {error}"
-        found = kept.machine, kept.probes, kept.ceilings.cleared, kept.ceilings.threads
-        if found != (self._machine, self._probes, [*cleared], threads) or kept.ceilings.measured_at is None:
+        stored_key = stored.machine, stored.probes, stored.ceilings.cleared, stored.ceilings.threads
+        if stored_key != (self._machine, self._probes, [*cleared], threads) or stored.ceilings.measured_at is None:
             return "stored ceilings are for another machine, other features or other threads"
-        if kept != _sealed(kept):
+        if stored != _with_hash(stored):
             return "stored ceilings are damaged: their hash differs"
-        return kept.ceilings
+        return stored.ceilings
 
 
-def _sealed(kept: KeptCeilings) -> KeptCeilings:
-    """With the hash of what was read from a file, however its text was spaced."""
-    content = msgspec.json.encode(msgspec.structs.replace(kept, sha256=""))
-    return msgspec.structs.replace(kept, sha256=hashlib.sha256(content).hexdigest())
+def _with_hash(unsealed: KeptCeilings) -> KeptCeilings:
+    """Return the kept ceilings with the hash of their content, however a file spaced that."""
+    content = msgspec.json.encode(msgspec.structs.replace(unsealed, sha256=""))
+    return msgspec.structs.replace(unsealed, sha256=hashlib.sha256(content).hexdigest())
 
 
-def _changed(path: Path) -> float:
-    """When a file was written; one that another process has just removed is the oldest."""
+def _time_of_change(path: Path) -> float:
+    """Return the time at which a file was written; one that another process has just removed is the oldest."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -156,6 +156,7 @@ def probe_source() -> str:
 
 
 def _run_program(command: Sequence[str]) -> ProbeReport:
+    """Run the native program and return its answer; raise an error where it fails."""
     try:
         completed = subprocess.run(command, capture_output=True, timeout=_RUN_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -193,6 +194,7 @@ def as_ceilings(report: ProbeReport, of: Ceilings, began: float, again: Ceilings
 
 
 def _as_ceiling(runs: ProbeRuns) -> MeasuredCeiling:
+    """Return the runs of one kernel as a ceiling."""
     rate = rate_of(runs.work, runs.durations)
     if runs.kind == "mac":
         return MacCeiling(dtype=_DTYPES[runs.name], level=runs.level, rate=rate)

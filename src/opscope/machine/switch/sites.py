@@ -58,29 +58,29 @@ def follow_jumps(code: bytes, entries: Sequence[int], end: int) -> dict[int, int
     Calls come back. Jumps whose target is not in the instruction, and unknown instructions, end a path.
     """
     waiting, first = list(entries), max(min(entries), 0)
-    found: dict[int, int] = {}
+    ends: dict[int, int] = {}
     while waiting:
         at = waiting.pop()
-        if at in found or not first <= at < end:
+        if at in ends or not first <= at < end:
             continue
         length = length_at(code, at)
         if length is None or at + length > end:
             continue
-        found[at] = at + length
+        ends[at] = at + length
         waiting += _find_successors(code, at, at + length)
-    return found
+    return ends
 
 
 def _find_successors(code: bytes, at: int, end: int) -> Iterator[int]:
-    """Yield where an instruction leads."""
-    place = opcode_at(code, at)
-    opcode = code[place]
-    two = code[place + 1] if opcode == _ESCAPE else None
+    """Yield the addresses that an instruction leads to."""
+    opcode_position = opcode_at(code, at)
+    opcode = code[opcode_position]
+    two = code[opcode_position + 1] if opcode == _ESCAPE else None
     near = opcode == _NEAR_JUMP or two in _NEAR_CONDITIONS
     jumps_always = opcode in {_SHORT_JUMP, _NEAR_JUMP}
     if near or opcode == _SHORT_JUMP or opcode in _SHORT_CONDITIONS:
         yield end + int.from_bytes(code[end - (4 if near else 1) : end], "little", signed=True)
-    indirect = opcode == _GROUP_5 and code[place + 1] >> 3 & 7 in _INDIRECT_JUMPS
+    indirect = opcode == _GROUP_5 and code[opcode_position + 1] >> 3 & 7 in _INDIRECT_JUMPS
     if not (jumps_always or indirect or opcode in _ENDS or two in _UNDEFINED):
         yield end
 
@@ -89,7 +89,7 @@ CPUID = b"\x0f\xa2"
 
 
 class CpuidSites(NamedTuple):
-    """Where a library executes ``cpuid``."""
+    """Positions at which a library executes ``cpuid``."""
 
     addresses: tuple[int, ...]  # relative to where the library is loaded, in order
     inside_others: int  # places where the same bytes stand inside another instruction
@@ -97,7 +97,7 @@ class CpuidSites(NamedTuple):
 
 
 def cpuid_sites(library: Path) -> CpuidSites:
-    """The ``cpuid`` instructions of a library."""
+    """Return the ``cpuid`` instructions of a library."""
     with storage_errors(library):
         data = library.read_bytes()
     code = read_code(data, library)
@@ -108,8 +108,12 @@ def cpuid_sites(library: Path) -> CpuidSites:
         raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
     spans = _merge_functions(code.functions)
     sites = [_classify_candidates(section, spans, library) for section in code.sections]
-    addresses = [address for one in sites for address in one.addresses]
-    return CpuidSites(tuple(addresses), sum(one.inside_others for one in sites), sum(one.outside for one in sites))
+    addresses = [address for found_sites in sites for address in found_sites.addresses]
+    return CpuidSites(
+        tuple(addresses),
+        sum(found_sites.inside_others for found_sites in sites),
+        sum(found_sites.outside for found_sites in sites),
+    )
 
 
 class _Span(NamedTuple):
@@ -121,7 +125,7 @@ class _Span(NamedTuple):
 
 
 def _merge_functions(functions: Iterable[tuple[int, int]]) -> list[_Span]:
-    """The pieces that functions make up, apart from each other and in order."""
+    """Return the pieces that functions make up, apart from each other and in order."""
     spans: list[_Span] = []
     for start, end in functions:
         if spans and start < spans[-1].end:
@@ -133,7 +137,7 @@ def _merge_functions(functions: Iterable[tuple[int, int]]) -> list[_Span]:
 
 
 def _find_candidates(code: bytes) -> Iterator[int]:
-    """Yield where the bytes of the instruction stand."""
+    """Yield the positions of the instruction's bytes."""
     at = code.find(CPUID)
     while at >= 0:
         yield at
@@ -141,32 +145,34 @@ def _find_candidates(code: bytes) -> Iterator[int]:
 
 
 def _classify_candidates(section: CodeSection, spans: Sequence[_Span], where: Path) -> CpuidSites:
-    """The sites of a section. Every function is followed once, however many places it has."""
-    found, inside, outside = list[int](), 0, 0
+    """Return the sites of a section. Every function is followed once, however many candidates it has."""
+    addresses, inside_others, outside = list[int](), 0, 0
     span, instructions, linear = None, dict[int, int](), 0
-    for place in _find_candidates(section.code):
-        own = _find_span(spans, section.address + place)
-        if own is None:
+    for candidate in _find_candidates(section.code):
+        own_span = _find_span(spans, section.address + candidate)
+        if own_span is None:
             outside += 1
             continue
-        if own is not span:
-            span, end = own, min(own.end - section.address, len(section.code))
-            instructions = follow_jumps(section.code, [entry - section.address for entry in own.entries], end)
-        holding = [at for at in range(place - LONGEST + 1, place + 1) if instructions.get(at, 0) > place]
+        if own_span is not span:
+            span, end = own_span, min(own_span.end - section.address, len(section.code))
+            instructions = follow_jumps(section.code, [entry - section.address for entry in own_span.entries], end)
+        holding = [at for at in range(candidate - LONGEST + 1, candidate + 1) if instructions.get(at, 0) > candidate]
         if not holding:
-            linear = _find_holder(section, max(linear, _find_last_entry(own, section, place)), place, where)
-            if linear == place:
-                raise _doubt_error(section, place, "no jump of its function leads there", where)
+            linear = _find_holder(
+                section, max(linear, _find_last_entry(own_span, section, candidate)), candidate, where
+            )
+            if linear == candidate:
+                raise _doubt_error(section, candidate, "no jump of its function leads there", where)
         else:
-            _check_certain(section, instructions, holding, place, where)
+            _check_certain(section, instructions, holding, candidate, where)
         for at in holding or [linear]:
-            if at < place and opcode_at(section.code, at) == place:
-                raise _doubt_error(section, place, "it has a prefix", where)
-        if holding == [place]:
-            found.append(section.address + place)
+            if at < candidate and opcode_at(section.code, at) == candidate:
+                raise _doubt_error(section, candidate, "it has a prefix", where)
+        if holding == [candidate]:
+            addresses.append(section.address + candidate)
         else:
-            inside += 1
-    return CpuidSites(tuple(found), inside, outside)
+            inside_others += 1
+    return CpuidSites(tuple(addresses), inside_others, outside)
 
 
 def _check_certain(
@@ -196,6 +202,7 @@ def _is_behind_call(code: bytes, instructions: Mapping[int, int], address: int) 
 
 
 def _is_call(code: bytes, address: int) -> bool:
+    """Return whether the instruction at an address is a call."""
     position = opcode_at(code, address)
     indirect = code[position] == _GROUP_5 and code[position + 1] >> 3 & 7 in _INDIRECT_CALLS
     return indirect or code[position] == _NEAR_CALL
@@ -212,36 +219,37 @@ def _sets_eax(code: bytes, address: int) -> bool:
 
 
 def _find_span(spans: Sequence[_Span], address: int) -> _Span | None:
-    """The functions that both bytes at an address lie in."""
+    """Return the functions that both bytes at an address lie in."""
     number = bisect.bisect_right(spans, address, key=lambda span: span.start)
     return spans[number - 1] if number and address + len(CPUID) <= spans[number - 1].end else None
 
 
-def _find_last_entry(span: _Span, section: CodeSection, place: int) -> int:
-    """Return where in a section the last function begins that is not behind a place."""
-    number = bisect.bisect_right(span.entries, section.address + place)
+def _find_last_entry(span: _Span, section: CodeSection, address: int) -> int:
+    """Return the position in a section at which the last function begins that is not behind an address."""
+    number = bisect.bisect_right(span.entries, section.address + address)
     return max(span.entries[number - 1] - section.address, 0)
 
 
-def _find_holder(section: CodeSection, at: int, place: int, where: Path) -> int:
-    """Return where the instruction that holds a place begins, when one is decoded behind the other."""
-    while at < place:
+def _find_holder(section: CodeSection, at: int, address: int, where: Path) -> int:
+    """Return the start of the instruction that holds an address, when one is decoded behind the other."""
+    while at < address:
         length = length_at(section.code, at)
         if length is None:
-            raise _doubt_error(section, place, f"no known instruction at {section.address + at:#x}", where)
-        if at + length > place:
+            raise _doubt_error(section, address, f"no known instruction at {section.address + at:#x}", where)
+        if at + length > address:
             break
         at += length
     return at
 
 
-def _doubt_error(section: CodeSection, place: int, reason: str, where: Path) -> FeatureError:
-    problem = f"unknown whether the library executes cpuid at {section.address + place:#x}: {reason}"
+def _doubt_error(section: CodeSection, address: int, reason: str, where: Path) -> FeatureError:
+    """Return the error for an address at which it is unknown whether the library executes cpuid."""
+    problem = f"unknown whether the library executes cpuid at {section.address + address:#x}: {reason}"
     return FeatureError(problem, where=where, hint=WITHOUT_SWITCH)
 
 
 def _parse_opcodes(text: str) -> frozenset[int]:
-    """Opcodes, as ``80-8f 90``."""
+    """Return opcodes, from a text as ``80-8f 90``."""
     codes: set[int] = set()
     for word in text.split():
         first, _, last = word.partition("-")
@@ -284,7 +292,7 @@ _TESTS = {0xF6: 1, 0xF7: 4}  # with an immediate when the register in ModRM is 0
 
 
 class _Prefixes(NamedTuple):
-    """What stands before the opcode."""
+    """Prefixes of an instruction, before its opcode."""
 
     end: int  # where the opcode begins
     seen: frozenset[int]  # legacy prefixes
@@ -292,12 +300,12 @@ class _Prefixes(NamedTuple):
 
 
 def opcode_at(code: Sequence[int], at: int) -> int:
-    """Return where the opcode of an instruction stands, behind its legacy prefixes and REX."""
+    """Return the position of an instruction's opcode, behind its legacy prefixes and REX."""
     return _read_prefixes(code, at).end
 
 
 def length_at(code: Sequence[int], at: int) -> int | None:
-    """Length in bytes of the instruction at a place; None when it is no known instruction, or the code ends in it."""
+    """Return the length in bytes of an instruction; None when it is not known, or the code ends in it."""
     try:
         end = _find_end(code, at)
     except IndexError:
@@ -306,6 +314,7 @@ def length_at(code: Sequence[int], at: int) -> int | None:
 
 
 def _read_prefixes(code: Sequence[int], at: int) -> _Prefixes:
+    """Return the prefixes of an instruction."""
     end = at
     while code[end] in _LEGACY:
         end += 1
@@ -316,68 +325,68 @@ def _read_prefixes(code: Sequence[int], at: int) -> _Prefixes:
 
 
 def _find_end(code: Sequence[int], at: int) -> int | None:
-    """Return where an instruction ends; None for none that is known."""
+    """Return the end of an instruction; None for none that is known."""
     before = _read_prefixes(code, at)
-    opcode, place = code[before.end], before.end + 1
-    if opcode in {_VEX_2, _VEX_3, _EVEX} or (opcode == _XOP and code[place] & 0x1F in _XOP_MAPS):
+    opcode, position = code[before.end], before.end + 1
+    if opcode in {_VEX_2, _VEX_3, _EVEX} or (opcode == _XOP and code[position] & 0x1F in _XOP_MAPS):
         return None if before.rex else _find_extended_end(code, before.end)
     if opcode != _ESCAPE:
-        return _find_plain_end(code, opcode, place, before, _ONE)
-    opcode, place = code[place], place + 1
+        return _find_plain_end(code, opcode, position, before, _ONE)
+    opcode, position = code[position], position + 1
     if opcode in {_MAP_2, _MAP_3}:
-        return _find_operand_end(code, place + 1) + (opcode == _MAP_3)
+        return _find_operand_end(code, position + 1) + (opcode == _MAP_3)
     if opcode in _CONTROL_REGISTERS:
-        return place + 1  # their ModRM names registers, whatever its mode
+        return position + 1  # their ModRM names registers, whatever its mode
     if opcode == _EXTRACT:
-        return _find_operand_end(code, place) + (2 if before.seen & {_OPERAND_SIZE, 0xF2} else 0)
-    return _find_plain_end(code, opcode, place, before, _TWO)
+        return _find_operand_end(code, position) + (2 if before.seen & {_OPERAND_SIZE, 0xF2} else 0)
+    return _find_plain_end(code, opcode, position, before, _TWO)
 
 
-def _find_plain_end(code: Sequence[int], opcode: int, place: int, before: _Prefixes, known: _Map) -> int | None:
-    """Return where an instruction of the first two maps ends, from the byte behind its opcode on."""
+def _find_plain_end(code: Sequence[int], opcode: int, position: int, before: _Prefixes, known: _Map) -> int | None:
+    """Return the end of an instruction of the first two maps, from the byte behind its opcode on."""
     if opcode in known.invalid:
         return None
     wide = bool(before.rex & _REX_W)
     full = 2 if _OPERAND_SIZE in before.seen and not wide else 4
     if known is _ONE:
         if opcode in _MOVES:
-            return place + (4 if _ADDRESS_SIZE in before.seen else 8)
+            return position + (4 if _ADDRESS_SIZE in before.seen else 8)
         if opcode in _MOV_IMMEDIATE:
-            return place + (8 if wide else full)
+            return position + (8 if wide else full)
         if opcode == _ENTER:
-            return place + 3
+            return position + 3
         if opcode in _TESTS:
-            has = code[place] >> 3 & 7 in {0, 1}
-            return _find_operand_end(code, place) + (min(_TESTS[opcode], full) if has else 0)
-    end = _find_operand_end(code, place) if opcode in known.modrm else place
+            has = code[position] >> 3 & 7 in {0, 1}
+            return _find_operand_end(code, position) + (min(_TESTS[opcode], full) if has else 0)
+    end = _find_operand_end(code, position) if opcode in known.modrm else position
     size = (opcode in known.byte) + 2 * (opcode in known.word) + full * (opcode in known.full)
     return end + size + 4 * (opcode in known.relative)
 
 
 def _find_extended_end(code: Sequence[int], at: int) -> int | None:
-    """Return where an instruction with a VEX, EVEX or XOP prefix ends."""
+    """Return the end of an instruction with a VEX, EVEX or XOP prefix."""
     kind = code[at]
     if kind == _VEX_2:
-        number, place = 1, at + 2
+        number, position = 1, at + 2
     elif kind == _EVEX:
-        number, place = code[at + 1] & 7, at + 4
+        number, position = code[at + 1] & 7, at + 4
     else:
-        number, place = code[at + 1] & 0x1F, at + 3
-    opcode = code[place]
+        number, position = code[at + 1] & 0x1F, at + 3
+    opcode = code[position]
     if kind == _XOP:
-        return _find_operand_end(code, place + 1) + _XOP_MAPS[number]
+        return _find_operand_end(code, position + 1) + _XOP_MAPS[number]
     if number not in (_EVEX_MAPS if kind == _EVEX else _VEX_MAPS):
         return None
     if number == 1 and opcode == _ZERO_UPPER and kind != _EVEX:
-        return place + 1
+        return position + 1
     immediate = number == 3 or (number == 1 and opcode in _TWO.byte)  # noqa: PLR2004 - the number of the map
-    return _find_operand_end(code, place + 1) + immediate
+    return _find_operand_end(code, position + 1) + immediate
 
 
-def _find_operand_end(code: Sequence[int], place: int) -> int:
-    """Return where the ModRM byte at a place ends, with what it says follows it."""
-    modrm = code[place]
-    mode, operand, end = modrm >> 6, modrm & 7, place + 1
+def _find_operand_end(code: Sequence[int], position: int) -> int:
+    """Return the end of the operands that a ModRM byte names."""
+    modrm = code[position]
+    mode, operand, end = modrm >> 6, modrm & 7, position + 1
     if mode == _REGISTER:
         return end
     if operand == _SIB:

@@ -81,25 +81,27 @@ class Mask(NamedTuple):
 
 
 def masks(mechanism: Mechanism, fields: Iterable[str]) -> list[Mask]:
-    """What has to be cleared for fields of ``cpuinfo_isa`` to be off, in order; nothing for none."""
-    found: dict[tuple[int, int, int], int] = defaultdict(int)
+    """Return the bits to clear for fields of ``cpuinfo_isa`` to be off, in order; none for no fields."""
+    bits_by_register: dict[tuple[int, int, int], int] = defaultdict(int)
     for field in fields:
-        places = _cpuid(field) if mechanism is Mechanism.TRAP else _hwcaps(field)
-        if not places and field not in _FOLLOWS:
+        positions = _cpuid_bits(field) if mechanism is Mechanism.TRAP else _capability_bits(field)
+        if not positions and field not in _FOLLOWS:
             raise FeatureError(f"the mechanism {mechanism.value} does not support the field {field}")
-        for leaf, subleaf, register, bits in places:
-            found[leaf, subleaf, register] |= bits
-    return [Mask(*place, bits) for place, bits in sorted(found.items())]
+        for leaf, subleaf, register, bits in positions:
+            bits_by_register[leaf, subleaf, register] |= bits
+    return [Mask(*register_key, bits) for register_key, bits in sorted(bits_by_register.items())]
 
 
-def _cpuid(field: str) -> Sequence[tuple[int, int, int, int]]:
+def _cpuid_bits(field: str) -> Sequence[tuple[int, int, int, int]]:
+    """Return the bits of CPUID that state a field."""
     known = CPUID_BITS.get(field)
-    own = [(known.leaf, known.subleaf, known.register, 1 << known.bit)] if known else []
+    stating = [(known.leaf, known.subleaf, known.register, 1 << known.bit)] if known else []
     along = _ALONG.get(field)
-    return own + ([(*along[:3], 1 << along[3])] if along else [])
+    return stating + ([(*along[:3], 1 << along[3])] if along else [])
 
 
-def _hwcaps(field: str) -> Sequence[tuple[int, int, int, int]]:
+def _capability_bits(field: str) -> Sequence[tuple[int, int, int, int]]:
+    """Return the bits of the hardware capabilities that state a field."""
     return [(0, 0, register, bits) for register, bits in enumerate(hwcap_bits(field)) if bits]
 
 
@@ -112,7 +114,7 @@ _FUNCTION = "getauxval"
 
 
 class PreparedSwitch(NamedTuple):
-    """What a process needs so that its libraries see fewer features."""
+    """Needs of a process so that its libraries see fewer features."""
 
     variables: dict[str, str]  # of its environment
     record: Path  # path of the file that `proof` takes
@@ -128,7 +130,7 @@ class _Library(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What was prepared."""
+    """Record of a preparation."""
 
     mechanism: Mechanism  # that switches
     cleared: list[str]  # fields that are off
@@ -138,13 +140,16 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def obstacle(mechanism: Mechanism, program: Path | None = None) -> str | None:
-    """Why a mechanism of this module cannot be used for a program here, as one sentence; None when it can be tried."""
-    wanted, here = ARCHITECTURES[mechanism], platform.machine()
-    if sys.platform != "linux" or isa.architecture(here) != wanted:
-        return f"{mechanism.value} needs Linux on {wanted}, this is {platform.system()} on {here}"
-    other = other_c_library(program)
-    if other:
-        return f"{mechanism.value} needs the glibc loader, but {program or 'this Python'} {other}"
+    """Return why a mechanism of this module cannot be used for a program here, as one sentence.
+
+    None if it can be tried.
+    """
+    required, here = ARCHITECTURES[mechanism], platform.machine()
+    if sys.platform != "linux" or isa.architecture(here) != required:
+        return f"{mechanism.value} needs Linux on {required}, this is {platform.system()} on {here}"
+    reason = other_c_library(program)
+    if reason:
+        return f"{mechanism.value} needs the glibc loader, but {program or 'this Python'} {reason}"
     mode = (program or Path(sys.executable)).stat().st_mode
     if mode & (stat.S_ISUID | stat.S_ISGID):
         return f"the loader ignores {_LOADED_BY[mechanism]} for {program or sys.executable}, a setuid program"
@@ -152,13 +157,13 @@ def obstacle(mechanism: Mechanism, program: Path | None = None) -> str | None:
 
 
 def fields_here() -> tuple[str, list[str]]:
-    """The architecture and the fields that the processor itself states, which need no library of a runtime."""
+    """Return the architecture and the fields that the processor itself states, which need no library of a runtime."""
     arch = isa.architecture(platform.machine())
     return arch, fields_stated(arch, read_processor())
 
 
 def fields_stated(arch: str, reading: CpuReading) -> list[str]:
-    """The fields that a processor itself states."""
+    """Return the fields that a processor itself states."""
     expected = expected_fields(reading)
     if not isa.switchable(arch) <= expected.keys():
         raise FeatureError("cannot query the processor's features", hint=WITHOUT_SWITCH)
@@ -172,7 +177,7 @@ def prepared(
     directory: Path,
     program: Path | None = None,
 ) -> PreparedSwitch:
-    """What a process needs so that these libraries see a CPU without some features."""
+    """Return the needs of a process so that these libraries see a CPU without some features."""
     refusal = obstacle(mechanism, program)
     if refusal:
         raise FeatureError(refusal, hint=WITHOUT_SWITCH)
@@ -186,79 +191,84 @@ def prepared_for(
     directory: Path,
     provide: Callable[[Mapping[str, Path]], Mapping[str, str]] | None = None,
 ) -> PreparedSwitch:
-    """Like :func:`prepared`, for a process behind an emulator, or on another machine."""
-    rows, lines, asked, unproven = masks(mechanism, clear), [], [], 0
+    """Prepare as :func:`prepared` does, for a process behind an emulator, or on another machine."""
+    rows, lines, switched, unproven = masks(mechanism, clear), [], [], 0
     for library in dict.fromkeys(path.resolve() for path in libraries):
-        sites, outside = _sites(mechanism, library)
+        sites, outside = _find_sites(mechanism, library)
         unproven += outside
         if sites:
-            asked.append(_Library(str(library), len(sites), outside))
+            switched.append(_Library(str(library), len(sites), outside))
             lines += [f"library {library if mechanism is Mechanism.TRAP and provide is None else library.name}"]
             lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
-    if not asked:
-        named = ", ".join(path.name for path in libraries) or "nothing"
-        problem = f"no library queries the CPU's features in a way that {mechanism.value} switches: {named}"
+    if not switched:
+        names = ", ".join(path.name for path in libraries) or "nothing"
+        problem = f"no library queries the CPU's features in a way that {mechanism.value} switches: {names}"
         if unproven:
-            places = counted_text(unproven, "place")
-            problem = f"cpuid may occur only outside the functions that {named} names, at {places}: none was switched"
+            count = counted_text(unproven, "place")
+            problem = f"cpuid may occur only outside the functions that {names} names, at {count}: none was switched"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
-    place = directory.resolve()
-    _check_room(asked, place)
-    report, request, record = place / _REPORT, place / _REQUEST, place / RECORD
+    run_directory = directory.resolve()
+    _check_room(switched, run_directory)
+    report, request, record = run_directory / _REPORT, run_directory / _REQUEST, run_directory / RECORD
     text = [
         f"report {report.name if provide else report}",
         *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows),
         *lines,
     ]
-    with storage_errors(place):
+    with storage_errors(run_directory):
         report.unlink(missing_ok=True)
     write_atomically(request, "".join(f"{line}\n" for line in text).encode(), follow=False)
-    told = _Record(mechanism, list(clear), rows, asked, str(report))
-    write_atomically(record, msgspec.json.encode(told), follow=False)
+    prepared_record = _Record(mechanism, list(clear), rows, switched, str(report))
+    write_atomically(record, msgspec.json.encode(prepared_record), follow=False)
     loads, library = _LOADED_BY[mechanism], switch_library(mechanism)
     paths = {_LIBRARY: str(library), _REQUEST: str(request)}
     if provide:
         paths = dict(provide({_LIBRARY: library, _REQUEST: request}))
-    own, others = paths[_LIBRARY], None if provide else os.environ.get(loads)
-    if set(own) & set(_SEPARATORS):
+    library_path, loaded_before = paths[_LIBRARY], None if provide else os.environ.get(loads)
+    if set(library_path) & set(_SEPARATORS):
         hint = f"set {VARIABLE} to a directory without spaces and colons"
-        raise FeatureError(f"a path with a space or a colon cannot be used in {loads}", where=own, hint=hint)
-    variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: paths[_REQUEST]}
+        raise FeatureError(f"a path with a space or a colon cannot be used in {loads}", where=library_path, hint=hint)
+    variables = {
+        loads: f"{library_path}:{loaded_before}" if loaded_before else library_path,
+        _VARIABLE: paths[_REQUEST],
+    }
     return PreparedSwitch(variables, record, report)
 
 
-def _check_room(libraries: Sequence[_Library], place: Path) -> None:
-    """Refuse what the switch library has no room for, or cannot be told."""
+def _check_room(libraries: Sequence[_Library], directory: Path) -> None:
+    """Refuse libraries that the switch library has no room for, or cannot be told."""
     sites = sum(library.sites for library in libraries)
     if len(libraries) > _MOST_LIBRARIES or sites > _MOST_SITES:
         problem = f"{len(libraries)} libraries with {sites:,} places; at most {_MOST_LIBRARIES} with {_MOST_SITES:,}"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
-    for path in (*(library.path for library in libraries), str(place)):
+    for path in (*(library.path for library in libraries), str(directory)):
         if len(os.fsencode(path)) > _LONGEST_PATH or "\n" in path:
             raise FeatureError("the path is too long, or has a line break in it", where=path, hint=WITHOUT_SWITCH)
 
 
 def proof(record: Path) -> MaskProof:
-    """The proof that the libraries of a process saw no more features than they should.
+    """Return the proof that the libraries of a process saw no more features than they should.
 
     Called in the process itself once they have asked, or when it has ended.
     """
     with storage_errors(record):
-        told = from_json(record.read_bytes(), _Record)
-    if not Path(told.report).exists():
-        problem = f"nothing was switched: the loader ignored {_LOADED_BY[told.mechanism]}, or no library was loaded"
+        switch = from_json(record.read_bytes(), _Record)
+    if not Path(switch.report).exists():
+        problem = f"nothing was switched: the loader ignored {_LOADED_BY[switch.mechanism]}, or no library was loaded"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
-    process, libraries = read_report(Path(told.report))
-    _check(told, process, libraries)
+    process, libraries = read_report(Path(switch.report))
+    _check_report(switch, process, libraries)
     switched_libraries = [library for library in libraries if library.loaded]
-    outside = sum(asked.outside for asked, one in zip(told.libraries, libraries, strict=True) if one.loaded)
-    is_trap = told.mechanism is Mechanism.TRAP
+    outside = sum(
+        request.outside for request, library in zip(switch.libraries, libraries, strict=True) if library.loaded
+    )
+    is_trap = switch.mechanism is Mechanism.TRAP
     return MaskProof(
-        cleared=told.cleared,
+        cleared=switch.cleared,
         backend_loaded_before=False,
         same_symbol=True,
         struct_size=None,
-        mechanism=told.mechanism,
+        mechanism=switch.mechanism,
         sites=sum(library.sites for library in switched_libraries),
         sites_executed=sum(library.executed for library in switched_libraries) if is_trap else None,
         sites_outside=outside if is_trap else None,
@@ -267,16 +277,16 @@ def proof(record: Path) -> MaskProof:
     )
 
 
-def _check(record: _Record, process: int, libraries: Sequence[SwitchedLibrary]) -> None:
-    """Refuse what is no proof."""
-    for asked, library in zip(record.libraries, libraries, strict=True):
+def _check_report(record: _Record, process: int, libraries: Sequence[SwitchedLibrary]) -> None:
+    """Refuse a report that is no proof."""
+    for request, library in zip(record.libraries, libraries, strict=True):
         if library.problem:
-            raise FeatureError(_problem(library), where=asked.path, hint=WITHOUT_SWITCH)
+            raise FeatureError(_problem_text(library), where=request.path, hint=WITHOUT_SWITCH)
         if not library.loaded and process == os.getpid() and record.mechanism is Mechanism.TRAP:
-            _check_absent(asked)
-        if library.loaded and record.mechanism is Mechanism.TRAP and library.sites != asked.sites * library.loaded:
-            problem = f"{library.sites} of {asked.sites} cpuid instructions were switched"
-            raise FeatureError(problem, where=asked.path, hint=WITHOUT_SWITCH)
+            _check_absent(request)
+        if library.loaded and record.mechanism is Mechanism.TRAP and library.sites != request.sites * library.loaded:
+            problem = f"{library.sites} of {request.sites} cpuid instructions were switched"
+            raise FeatureError(problem, where=request.path, hint=WITHOUT_SWITCH)
     if not any(library.executions for library in libraries):
         raise FeatureError("no library queried the CPU's features, so nothing was switched off", hint=WITHOUT_SWITCH)
     masked = sum(library.masked for library in libraries)
@@ -293,7 +303,8 @@ def _check_absent(library: _Library) -> None:
         raise FeatureError("the library was loaded but not switched", where=library.path, hint=WITHOUT_SWITCH)
 
 
-def _problem(library: SwitchedLibrary) -> str:
+def _problem_text(library: SwitchedLibrary) -> str:
+    """Return why a library could not be switched."""
     reason = f": {os.strerror(library.detail)}" if library.detail else ""
     return f"the library could not be switched: {_PROBLEMS.get(library.problem, 'unknown reason')}{reason}"
 
@@ -308,8 +319,8 @@ _PROBLEMS = {
 }
 
 
-def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
-    """Places to switch in a library, and how many are left since no function of it holds them.
+def _find_sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
+    """Return the places to switch in a library, and how many are left since no function of it holds them.
 
     One, without an address, for a library that asks for hardware capabilities.
     """
@@ -322,7 +333,7 @@ def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
 
 
 class SwitchedLibrary(NamedTuple):
-    """What became of one library."""
+    """Outcome of one library."""
 
     loaded: int  # times that it was loaded
     sites: int  # places that were switched in it
@@ -337,7 +348,7 @@ class SwitchedLibrary(NamedTuple):
 
 
 def read_report(file: Path) -> tuple[int, tuple[SwitchedLibrary, ...]]:
-    """The number of the process that was counted so far, and its libraries as they were asked for; it may still run."""
+    """Return the process that was counted so far, and its libraries in the order of the request; it may still run."""
     with storage_errors(file):
         data = file.read_bytes()
     if len(data) != _SIZE:
@@ -345,21 +356,22 @@ def read_report(file: Path) -> tuple[int, tuple[SwitchedLibrary, ...]]:
     magic, size, process, libraries, rows = _HEAD.unpack_from(data)
     if magic != _MAGIC or size != _SIZE or libraries > _MOST_LIBRARIES or rows > MOST_ROWS:
         raise FeatureError("the switch report is damaged or of another version", where=file)
-    return process, tuple(_library(data, number, rows) for number in range(libraries))
+    return process, tuple(_unpack_library(data, number, rows) for number in range(libraries))
 
 
-def _library(data: bytes, number: int, rows: int) -> SwitchedLibrary:
+def _unpack_library(data: bytes, number: int, rows: int) -> SwitchedLibrary:
+    """Return the outcome of one library."""
     at = _HEAD.size + number * _ONE
-    own = [_ROW.unpack_from(data, at + _LIBRARY_RECORD.size + row * _ROW.size) for row in range(rows)]
-    told = tuple((cleared, answers) for cleared, _, answers in own)
+    counts = [_ROW.unpack_from(data, at + _LIBRARY_RECORD.size + row * _ROW.size) for row in range(rows)]
+    pairs = tuple((cleared, answers) for cleared, _, answers in counts)
     loaded, sites, problem, detail, executed, _, executions, masked = _LIBRARY_RECORD.unpack_from(data, at)
-    return SwitchedLibrary(loaded, sites, problem, detail, executed, executions, masked, told)
+    return SwitchedLibrary(loaded, sites, problem, detail, executed, executions, masked, pairs)
 
 
 def is_shown(libraries: str) -> bool:
-    """Whether that was shown for libraries; a cache that cannot be used has shown nothing."""
+    """Return whether that was shown for libraries; a cache that cannot be used has shown nothing."""
     try:
-        return _file(libraries).exists()
+        return _shown_file(libraries).exists()
     except (StorageError, OSError):
         return False
 
@@ -367,19 +379,20 @@ def is_shown(libraries: str) -> bool:
 def keep_shown(libraries: str) -> None:
     """Keep that it was shown; where nothing can be kept, it is shown again by the next bundle."""
     try:
-        file = _file(libraries)
+        file = _shown_file(libraries)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, b"")
     except (StorageError, OSError):
         return
 
 
-def _file(libraries: str) -> Path:
+def _shown_file(libraries: str) -> Path:
+    """Return the file that says that it was shown for libraries."""
     return cache_directory() / _DIRECTORY / libraries
 
 
 def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
-    """The library of a mechanism; built when there is none of this source and compiler."""
+    """Return the library of a mechanism; built when there is none of this source and compiler."""
     source, here = _FOLDER / _SOURCES[mechanism], isa.architecture(platform.machine())
     compiler = compiler_for(ARCHITECTURES[mechanism], here, _CONSEQUENCE, _HINT, ("g++", "gcc"))
     texts = [file.read_text(encoding="utf-8") for file in (source, _FOLDER / "report.h")]

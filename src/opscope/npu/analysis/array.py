@@ -178,13 +178,13 @@ def _common_iterations(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     """Return the numbers of the iterations that are measured on all cores, and which these are in words."""
     if not cores:
         return [], "there is no core"
-    each = [{row.number for row in core.row.iterations if row.phase == "measured"} for core in cores]
-    common = sorted(set.intersection(*each))
+    numbers_by_core = [{row.number for row in core.row.iterations if row.phase == "measured"} for core in cores]
+    common = sorted(set.intersection(*numbers_by_core))
     if not common:
-        empty = [core.tile.tile for core, numbers in zip(cores, each, strict=True) if not numbers]
+        empty = [core.tile.tile for core, numbers in zip(cores, numbers_by_core, strict=True) if not numbers]
         lacking = f"tiles {' and '.join(empty[:3])} have none" if empty else "they have different ones"
         return [], f"no measured iteration is complete on all cores: {lacking}"
-    left_out = len(set.union(*each)) - len(common)
+    left_out = len(set.union(*numbers_by_core)) - len(common)
     aside = f"; {left_out} are not on all of them and are excluded" if left_out else ""
     return common, f"{counted_text(len(common), 'iteration')} measured and complete on all cores{aside}"
 
@@ -225,23 +225,23 @@ def find_slowest(common: Sequence[_Common]) -> Slowest | None:
     """Return the slowest tile. None with fewer than two, and when it is no slower than the others."""
     spent = {core.tile.tile: float(median(row.cycles for row in rows)) for core, rows in common}
     tile = max(spent, key=lambda name: spent[name], default="")
-    others = [name for name in spent if name != tile]
-    usual = median(spent[name] for name in others) if others else 0.0
-    if not others or spent[tile] <= usual * (1 + ALIKE):
+    other_tiles = [name for name in spent if name != tile]
+    usual = median(spent[name] for name in other_tiles) if other_tiles else 0.0
+    if not other_tiles or spent[tile] <= usual * (1 + ALIKE):
         return None
     cycles, calls = {}, {}
     for core, rows in common:
         split = core.active.split(np.array([row.start for row in rows]), np.array([row.end for row in rows]))
         cycles[core.tile.tile] = {category: float(counts.mean()) for category, counts in split.items()}
         calls[core.tile.tile] = sum(row.calls for row in rows) / len(rows)
-    growth = {key: count - median(cycles[name][key] for name in others) for key, count in cycles[tile].items()}
+    growth = {key: count - median(cycles[name][key] for name in other_tiles) for key, count in cycles[tile].items()}
     category, excess = max(growth, key=lambda key: growth[key]), spent[tile] - usual
-    what = {"vector": "vector work", "other": "other work"}.get(category, category_name(category))
-    more_calls = calls[tile] - median(calls[name] for name in others)
+    cause = {"vector": "vector work", "other": "other work"}.get(category, category_name(category))
+    more_calls = calls[tile] - median(calls[name] for name in other_tiles)
     is_waiting = category in {"stream_stall", "cascade_stall", "lock_stall"}
     why = "".join(
         (
-            f"{growth[category]:,.0f} more cycles per iteration in {what}",
+            f"{growth[category]:,.0f} more cycles per iteration in {cause}",
             f", {share_text(min(1.0, growth[category] / excess))} of the difference" if excess > 0 else "",
             f"; it makes {more_calls:g} more calls per iteration" if more_calls > 0 else "",
             "; it waits for data or buffers: check what feeds or drains it" if is_waiting else "",

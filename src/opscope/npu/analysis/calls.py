@@ -38,7 +38,7 @@ _FEW, _FEW_SHARE, _FEW_OF = 3, 0.05, 4
 
 
 class MarkFault(NamedTuple):
-    """What can be wrong with a start or an end."""
+    """Fault of a start or an end."""
 
     rule: str
     severity: Severity
@@ -117,7 +117,7 @@ class CallSpans:
 
 
 class CallCounts(msgspec.Struct, frozen=True):
-    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
+    """Outcome of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
 
     paired: int
     dropped: int
@@ -125,7 +125,7 @@ class CallCounts(msgspec.Struct, frozen=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """What became of the starts and ends; 2 * paired + dropped is their number."""
+    """Outcome of the starts and ends; 2 * paired + dropped is their number."""
 
     calls: CallSpans  # those that paired
     counts: CallCounts
@@ -215,8 +215,8 @@ def _starts_inside(time: Ints, is_end: Mask) -> Ints:
         return both
     goes_on = np.concatenate([[False], np.diff(both) == 2])  # noqa: PLR2004 - directly behind the pair before
     head = both[np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(both))))]
-    inside: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
-    return inside
+    starts: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
+    return starts
 
 
 def _pair_marks(marks: _Marks) -> tuple[Ints, Ints, _Faults, tuple[int, int] | None]:

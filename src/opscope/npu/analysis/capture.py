@@ -1,4 +1,4 @@
-"""What the capture of a tile lacks: packets that were lost, repeated or swapped, and all behind a full buffer.
+"""Gaps in the capture of a tile: packets that were lost, repeated or swapped, and all behind a full buffer.
 
 Packets of a trace have no sequence number, and their payload no checksum. What shows damage is framing, where the trace
 is in raw words; starts and ends of calls that do not pair; iterations that lack calls; and vector cycles, which are
@@ -119,7 +119,7 @@ def _report_lost_packets(tile: TileTrace, lost: Sequence[LostPackets], missing: 
     if not unsure:
         return
     first = unsure[0]
-    what = {"lost": "lost", "repeated": "repeated", "damaged": "lost, repeated or swapped"}[first.kind]
+    loss = {"lost": "lost", "repeated": "repeated", "damaged": "lost, repeated or swapped"}[first.kind]
     more = f" and in {counted_text(len(unsure) - 1, 'more place', ',')}" if len(unsure) > 1 else ""
     count = f"; {counted_text(missing, 'working call')} missing before the end" if missing else ""
     step = "capture again, with fewer events or fewer tiles per stream, so no packet is dropped"
@@ -128,7 +128,7 @@ def _report_lost_packets(tile: TileTrace, lost: Sequence[LostPackets], missing: 
     yield tile_finding(
         "packets_lost",
         Severity.HIGH,
-        title=f"packets were {what} {first.place}{more}",
+        title=f"packets were {loss} {first.place}{more}",
         evidence=f"{first.why}{count}; later times are {'too early' if first.kind == 'lost' else 'unreliable'}",
         where=place(tile, f"cycle {first.cycle}"),
         step=f"{step}; times after it are unreliable: do not compare this tile with others",
@@ -149,7 +149,7 @@ def _report_late_start(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[
 
 
 class SlotCost(msgspec.Struct, frozen=True):
-    """What a slot takes of the buffer.
+    """Share of the buffer that a slot takes.
 
     Attributes:
         slot: its number.
@@ -179,7 +179,7 @@ class Unslot(msgspec.Struct, frozen=True):
 
 
 class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change in the tracing of a tile. All of it is estimated from the events, not counted in the buffer.
+    """Changes to make in the tracing of a tile. All are estimated from the events, not counted in the buffer.
 
     Attributes:
         cut: whether the trace ends before the work does; null when nothing tells.
@@ -246,7 +246,7 @@ def find_end(core: CoreCalls, rate: TileRate, iterations: Iterations, *, has_los
 
 
 class _Levels(NamedTuple):
-    """Which slots of a tile were active when."""
+    """Times at which the slots of a tile were active."""
 
     time: Ints  # of each change, in cycles, ascending; shape (changes,)
     mask: Ints  # slots that are active from there to the next change, one bit each; shape (changes,)
@@ -258,8 +258,8 @@ def _find_levels(tile: TileTrace) -> _Levels:
     time = np.unique(np.concatenate(edges))
     mask = np.zeros(len(time), np.int64)
     for number, spans in used.items():
-        begun, ended = (np.searchsorted(time, edge) for edge in (spans.start, spans.end))
-        change = np.bincount(begun, minlength=len(time)) - np.bincount(ended, minlength=len(time))
+        begins, ended = (np.searchsorted(time, edge) for edge in (spans.start, spans.end))
+        change = np.bincount(begins, minlength=len(time)) - np.bincount(ended, minlength=len(time))
         mask |= (np.cumsum(change) > 0).astype(np.int64) << np.int64(number)
     return _Levels(time, mask)
 

@@ -199,10 +199,10 @@ def _period_cycles(analysis: TilesAnalysis) -> float | None:
 
 def _kind_figures(sides: _Sides) -> list[_Figure]:
     """Return the median duration of each kind, of a trace over its cores. A kind may be on one side only."""
-    each = [[_median_by_kind(analysis) for analysis in side] for side in sides]
-    names = dict.fromkeys(name for side in each for medians in side for name in medians)
+    medians_by_side = [[_median_by_kind(analysis) for analysis in side] for side in sides]
+    names = dict.fromkeys(name for side in medians_by_side for medians in side for name in medians)
     return [
-        _Figure(name, _CYCLES, *([medians[name] for medians in side if name in medians] for side in each))
+        _Figure(name, _CYCLES, *([medians[name] for medians in side if name in medians] for side in medians_by_side))
         for name in names
     ]
 
@@ -343,7 +343,7 @@ def _list_notes(baseline: TilesTraces, candidate: TilesTraces, main: _Figure) ->
 
 
 class TilesEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="tiles"):
-    """What a decision over AI Engine traces rests on.
+    """Evidence that a decision over AI Engine traces rests on.
 
     Attributes:
         baseline: the side that the candidate is measured by.

@@ -1,4 +1,4 @@
-"""Where the cycles of a tile went: each cycle from first call to last counted once, in a call or between two.
+"""Account of a tile's cycles: each cycle from first call to last counted once, in a call or between two.
 
 Cycles in which events of a core were active are sets, which are made apart, so that none is counted twice.
 """
@@ -167,8 +167,8 @@ def activity(tile: TileTrace) -> Activity:
     times = np.unique(np.concatenate([edges for cycles in covers.values() for edges in (cycles.start, cycles.end)]))
     mask = np.zeros(max(len(times) - 1, 0), np.int64)
     for category, cycles in covers.items():
-        begun, ended = (np.searchsorted(edges, times[:-1], side="right") for edges in (cycles.start, cycles.end))
-        mask |= np.where(begun > ended, bits[category], 0)
+        begins, ended = (np.searchsorted(edges, times[:-1], side="right") for edges in (cycles.start, cycles.end))
+        mask |= np.where(begins > ended, bits[category], 0)
 
     def cover_where(selected: NDArray[np.bool_]) -> Cover:
         return cover(times[:-1][selected], times[1:][selected])

@@ -1,4 +1,4 @@
-"""What the analysis of a tile's trace noticed: findings that say where in the trace."""
+"""Findings of the analysis of a tile's trace, which say where in the trace."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def place(tile: TileTrace, *parts: str) -> str:
 
 
 def tile_finding(rule: str, severity: Severity, *, title: str, evidence: str, where: str, step: str) -> Message:
-    """A finding at a place of a trace."""
+    """Return a finding at a place of a trace."""
     return finding(rule, severity, (title, evidence, step)).about(place=where)

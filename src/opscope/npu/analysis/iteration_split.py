@@ -1,4 +1,4 @@
-"""What divides calls into iterations: the tiling, long waits for a lock, or a sequence of kinds that repeats.
+"""Division of calls into iterations: by the tiling, long waits for a lock, or a sequence of kinds that repeats.
 
 Such a sequence is a zero-fill and twelve calls of a kernel, for instance.
 """
@@ -167,7 +167,7 @@ def support_text(waits: Ints | None, starts: Ints) -> str:
 
 
 def split_by_tiling(
-    kinds: Kinds, each: int, pattern: IterationSplit | None, long: Ints, expected: int | None
+    kinds: Kinds, per_iteration: int, pattern: IterationSplit | None, long: Ints, expected: int | None
 ) -> IterationSplit:
     """Make iterations of so many working calls.
 
@@ -175,26 +175,30 @@ def split_by_tiling(
     iteration does not shift all that follow. A zero-fill belongs to the working calls behind it, unless the core waited
     long between them: then it ran ahead.
     """
-    if pattern and each % pattern.calls_needed == 0 and not pattern.complete[1:-1].all():
-        repetitions = each // pattern.calls_needed
+    if pattern and per_iteration % pattern.calls_needed == 0 and not pattern.complete[1:-1].all():
+        repetitions = per_iteration // pattern.calls_needed
         units = np.maximum(np.rint(pattern.work / pattern.calls_needed).astype(np.int64), 1)
         number = (np.cumsum(units) - units) // min(repetitions, int(units.sum()))
         starts = pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
         counted = f"{repetitions:,} times ({pattern.reason})"
     else:
-        first, solid = np.flatnonzero(kinds.work)[::each], np.flatnonzero(~kinds.fills)
+        first, solid = np.flatnonzero(kinds.work)[::per_iteration], np.flatnonzero(~kinds.fills)
         starts = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
         starts[0] = 0
-        counted = counted_text(each, "working call", ",")
+        counted = counted_text(per_iteration, "working call", ",")
     starts = move_behind_waits(starts, kinds, long)
-    between = _split_between_waits(starts, kinds, each, long, expected)
+    between = _split_between_waits(starts, kinds, per_iteration, long, expected)
     if between is not None:
         starts, counted = between, f"{counted}, and the lock stalls show where they begin,"
     work = _count_work(kinds, starts)
-    return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} per iteration")
+    return IterationSplit(
+        "tiling", starts, work, per_iteration, work == per_iteration, f"the tiling gives {counted} per iteration"
+    )
 
 
-def _split_between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expected: int | None) -> Ints | None:
+def _split_between_waits(
+    starts: Ints, kinds: Kinds, per_iteration: int, long: Ints, expected: int | None
+) -> Ints | None:
     """Return starts behind long waits, where counting runs over some of them and these divide the calls as the tiling.
 
     Lost events only take calls away, and may hide a wait, so that a part is two iterations: then no part has more calls
@@ -205,11 +209,13 @@ def _split_between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expe
         return None
     behind = _starts_behind(long, kinds)
     work = _count_work(kinds, behind)
-    complete = int((work == each).sum())
-    units = np.maximum(np.rint(work / each).astype(np.int64), 1)
-    most = _HALVES * work > each * units
+    complete = int((work == per_iteration).sum())
+    units = np.maximum(np.rint(work / per_iteration).astype(np.int64), 1)
+    most = _HALVES * work > per_iteration * units
     likely = int(units.sum()) == expected or (len(work) > _HALVES and bool(most[1:-1].all()))
-    fits = bool((work <= units * each).all() and most.any()) and _HALVES * int((units == 1).sum()) > len(work) > 1
+    fits = (
+        bool((work <= units * per_iteration).all() and most.any()) and _HALVES * int((units == 1).sum()) > len(work) > 1
+    )
     return behind if (likely and fits) or (complete > 1 and 2 * complete >= len(behind)) else None
 
 
@@ -248,8 +254,8 @@ def split_by_stalls(kinds: Kinds, long: Ints, waits: Ints | None, expected: int 
     is_alike = is_expected or _HALVES * int((inner == calls_needed).sum()) > len(inner)
     if not is_divided or not calls_needed or not is_alike:
         return None
-    others = np.delete(waits, long - 1)
-    usual = f"the longest other one is {others.max():,}" if len(others) else "there is no other lock stall"
+    other_waits = np.delete(waits, long - 1)
+    usual = f"the longest other one is {other_waits.max():,}" if len(other_waits) else "there is no other lock stall"
     reason = (
         f"{LOCK} lasts {waits[long - 1].min():,} cycles or more between iterations, {usual}; {calls_needed:,} working "
         "calls each"

@@ -175,17 +175,17 @@ def find_iterations(
     )
 
 
-def _count_odd_calls(kinds: Kinds, each: int) -> Kinds:
+def _count_odd_calls(kinds: Kinds, per_core: int) -> Kinds:
     """Let calls of unusual length do the tiling's work too, where they are few and the tiling comes out only so."""
     solid = kinds.with_work([index for index, kind in enumerate(kinds.kinds) if not kind.fills])
     work, every = int(kinds.work.sum()), int(solid.work.sum())
-    return solid if work % each and every % each == 0 and every - work <= _ODD_SHARE * work else kinds
+    return solid if work % per_core and every % per_core == 0 and every - work <= _ODD_SHARE * work else kinds
 
 
-def judge_iterations(cores: Sequence[CoreCalls], each: Sequence[Iterations]) -> list[Iterations]:
+def judge_iterations(cores: Sequence[CoreCalls], by_core: Sequence[Iterations]) -> list[Iterations]:
     """Tell the iterations of each core that are not whole, and measure those of them whose ends are sure."""
     judged = []
-    for core, iterations, is_lossy in zip(cores, each, _select_lossy(cores, each), strict=True):
+    for core, iterations, is_lossy in zip(cores, by_core, _select_lossy(cores, by_core), strict=True):
         is_damaged = _count_inside(iterations, [cycle for cycle, *_ in core.damage_signs]) > 0
         rows = tuple(
             msgspec.structs.replace(
@@ -196,25 +196,27 @@ def judge_iterations(cores: Sequence[CoreCalls], each: Sequence[Iterations]) -> 
             for row, is_incomplete in zip(iterations.iterations, is_lossy | is_damaged, strict=True)
         )
         judged.append(msgspec.structs.replace(iterations, iterations=rows))
-    return [_measure_partial(number, core, each[number], judged) for number, core in enumerate(cores)]
+    return [_measure_partial(number, core, by_core[number], judged) for number, core in enumerate(cores)]
 
 
-def _select_lossy(cores: Sequence[CoreCalls], each: Sequence[Iterations]) -> list[Mask]:
+def _select_lossy(cores: Sequence[CoreCalls], by_core: Sequence[Iterations]) -> list[Mask]:
     """Select the iterations of each core that lost marks of calls.
 
     The fewest unpaired marks in an iteration are the kernel's own; one with more lost events. Once any did, no
     iteration is whole that has fewer marks than another of these cores, as a call that lost both leaves no other sign.
     But for iterations by the tiling, and beside zero-fills, which run ahead: those need not have equally many calls.
     """
-    unpaired = [_count_inside(iterations, core.pairing.unpaired) for core, iterations in zip(cores, each, strict=True)]
+    unpaired = [
+        _count_inside(iterations, core.pairing.unpaired) for core, iterations in zip(cores, by_core, strict=True)
+    ]
     usual = min((int(counts.min()) for counts in unpaired if len(counts)), default=0)
     marks = [
         counts - usual + [row.calls for row in iterations.iterations]
-        for counts, iterations in zip(unpaired, each, strict=True)
+        for counts, iterations in zip(unpaired, by_core, strict=True)
     ]
     are_alike = [
         bool(iterations.iterations) and iterations.by != "tiling" and not core.kinds.fills.any()
-        for core, iterations in zip(cores, each, strict=True)
+        for core, iterations in zip(cores, by_core, strict=True)
     ]
     most = [int(counts.max()) for counts, is_alike in zip(marks, are_alike, strict=True) if is_alike]
     has_losses = any((counts > usual).any() for counts in unpaired)
@@ -301,8 +303,8 @@ def _count_inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
     starts, ends = (
         np.array([getattr(row, edge) for row in iterations.iterations], np.int64) for edge in ("start", "end")
     )
-    inside: Ints = np.searchsorted(at, ends) - np.searchsorted(at, starts, side="right")
-    return inside
+    counts: Ints = np.searchsorted(at, ends) - np.searchsorted(at, starts, side="right")
+    return counts
 
 
 def _find_gaps(
@@ -322,8 +324,8 @@ def _find_gaps(
     for row, units, worked in zip(rows[:ended], _count_units(work, needed, expected), work, strict=False):
         missing = units * needed - worked
         if missing:
-            what = f"{units * needed:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{needed:,}"
-            why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {what} are typical"
+            usual_calls = f"{units * needed:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{needed:,}"
+            why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {usual_calls} are typical"
             at_start = row.number == 1 and units == 1
             last = rows[row.number].start if row.number < len(rows) else core.tile.last
             extent = 0 if at_start else row.start, last
@@ -338,13 +340,13 @@ def _is_end_seen(core: CoreCalls, rows: Sequence[Iteration]) -> bool:
     """Return whether the trace ends as its iterations do: with an event that is behind no other call."""
     calls = core.calls
     lasts = [row.last_call for row in rows[:-1] if row.complete]
-    others = np.setdiff1d(np.arange(len(calls) - 1), [row.last_call for row in rows])
-    if len(lasts) < _TWICE or not len(others):
+    other_calls = np.setdiff1d(np.arange(len(calls) - 1), [row.last_call for row in rows])
+    if len(lasts) < _TWICE or not len(other_calls):
         return False
     for slot in core.tile.slots:
         begins = np.sort(slot.spans.start)
         behind = np.searchsorted(begins, calls.start[1:]) - np.searchsorted(begins, calls.end[:-1])
-        if behind[lasts].all() and not behind[others].any() and (begins >= calls.end[-1]).any():
+        if behind[lasts].all() and not behind[other_calls].any() and (begins >= calls.end[-1]).any():
             return True
     return False
 
@@ -415,14 +417,14 @@ def _why_no_iterations(core: CoreCalls, waits: Ints | None, long: Ints) -> str:
     if not len(core.calls):
         return "there are no calls"
     kinds = len(core.kinds.kinds)
-    what = "one kind" if kinds == 1 else f"{kinds:,} kinds without a repeating sequence"
+    sequence = "one kind" if kinds == 1 else f"{kinds:,} kinds without a repeating sequence"
     if waits is None:
         stalls = f"{LOCK} was not traced"
     elif len(long):
         stalls = f"{LOCK} is long before {len(long):,} of them, but does not divide them evenly"
     else:
         stalls = f"no lock stall between them ({int(waits.max(initial=0)):,} cycles at most) stands out"
-    return f"{counted_text(len(core.calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
+    return f"{counted_text(len(core.calls), 'call', ',')} of {sequence}; {stalls}: only the tiling can show iterations"
 
 
 def _report_against_tiling(

@@ -212,9 +212,9 @@ def find_kinds(tile: TileTrace, calls: CallSpans, active: Activity, specificatio
     kinds = _describe_groups(groups, calls.durations, lengths)
     able = [index for index, kind in enumerate(kinds) if kind.vector_cycles or not any(k.vector_cycles for k in kinds)]
     chosen = _choose_kinds(kinds, {index: int(calls.durations[labels == index].sum()) for index in able}, specification)
-    others = [kinds[index] for index in able if index not in chosen]
-    if others:
-        names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
+    other_kinds = [kinds[index] for index in able if index not in chosen]
+    if other_kinds:
+        names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in other_kinds)
         findings.append(
             tile_finding(
                 "several_multiplying_kinds",
@@ -226,7 +226,7 @@ def find_kinds(tile: TileTrace, calls: CallSpans, active: Activity, specificatio
             )
         )
     lacking = tuple(_find_lacking_calls(calls, groups, vector_cycles))
-    reason = _choice_text(kinds, chosen, has_others=bool(others))
+    reason = _choice_text(kinds, chosen, has_others=bool(other_kinds))
     return Kinds(kinds, labels, reason, tuple(findings), lacking).with_work(chosen)
 
 
@@ -391,11 +391,11 @@ def _choose_kinds(kinds: Sequence[KindRow], spent: dict[int, int], specification
         if index == main or (vector and abs((kinds[index].vector_cycles or 0) - vector) <= _SAME * vector)
     ]
     wider = sorted({*same, *(index for index in spent if kinds[index].multiplies)})
-    each = specification.tiling.calls_per_output if specification.tiling else None
+    per_output = specification.tiling.calls_per_output if specification.tiling else None
     fills = sum(kind.n for kind in kinds if kind.fills)
-    if each is None or not fills:
+    if per_output is None or not fills:
         return same
-    return min((same, wider), key=lambda chosen: abs(sum(kinds[index].n for index in chosen) / fills - each))
+    return min((same, wider), key=lambda chosen: abs(sum(kinds[index].n for index in chosen) / fills - per_output))
 
 
 def _names_text(kinds: Sequence[KindRow], chosen: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What sets the pace of the multiplying calls of a tile: the call itself, or the transfer of an operand.
+"""Pace of the multiplying calls of a tile, which the call itself sets, or the transfer of an operand.
 
 A trace has the cycles in which a port moved data. They add up to whole buffers, and a part of one where the trace ends:
 so they tell which operand of a matrix product the port carries. Data move while the core computes, so a call and each
@@ -44,7 +44,7 @@ NOTHING_TRACED = "not explained"
 
 
 class Port(msgspec.Struct, frozen=True):
-    """What a stream port moved.
+    """Traffic of a stream port.
 
     Attributes:
         slot: of its event.
@@ -121,8 +121,8 @@ def find_ports(core: CoreCalls, specification: RunSpecification) -> tuple[Port, 
             port_fits if len(port_fits) == 1 else [fit for fit in port_fits if fit.operand not in sure] or port_fits
             for port_fits in fits
         ]
-    each = tiling.calls_per_output
-    return tuple(_describe_port(slot, work, port_fits, each) for slot, port_fits in zip(used, fits, strict=True))
+    per_output = tiling.calls_per_output
+    return tuple(_describe_port(slot, work, port_fits, per_output) for slot, port_fits in zip(used, fits, strict=True))
 
 
 def _match_buffer(operand: Operand, size: tuple[int, int], sums: Ints, core: CoreCalls, tiling: Tiling) -> _Fit | None:
@@ -131,11 +131,11 @@ def _match_buffer(operand: Operand, size: tuple[int, int], sums: Ints, core: Cor
     None if that is too far from what these need, or there are none. Without K it is not known how many buffers of C
     there should be; then the port must pause after most of them.
     """
-    transfers, each, calls = int(sums[-1]) // size[1], tiling.calls_per_output, len(core.work)
-    if operand is Operand.C and each is None:
+    transfers, per_output, calls = int(sums[-1]) // size[1], tiling.calls_per_output, len(core.work)
+    if operand is Operand.C and per_output is None:
         fits = 0 < transfers <= calls and _share_ending_at_pauses(sums, size[1]) > _MOST
         return _Fit(operand, *size, float(_AHEAD)) if fits else None
-    needed = calls / (each or 1) if operand is Operand.C else calls + core.has_begun_call
+    needed = calls / (per_output or 1) if operand is Operand.C else calls + core.has_begun_call
     distance = abs(transfers - needed)
     return _Fit(operand, *size, distance) if transfers > 0 and distance <= _AHEAD else None
 
@@ -154,7 +154,7 @@ def _share_ending_at_pauses(sums: Ints, cycles: int) -> float:
 
 
 def _describe_port(
-    slot: SlotTrace, work: CallSpans, fits: Sequence[_Fit], each: int | None, reason: str | None = None
+    slot: SlotTrace, work: CallSpans, fits: Sequence[_Fit], per_output: int | None, reason: str | None = None
 ) -> Port:
     """Describe a port by the buffers that fit, with the calls for each output tile."""
     start, end, measured = slot.spans.start, slot.spans.end, None
@@ -174,7 +174,7 @@ def _describe_port(
     transfers, partial = divmod(busy, cycles)
     needed = float(cycles)
     if names == (Operand.C.value,):
-        needed = cycles / each if each else cycles * transfers / len(work)
+        needed = cycles / per_output if per_output else cycles * transfers / len(work)
     why = "its busy cycles match the number of buffers that the calls need"
     if len(fits) > 1:
         why = "these operands have equal buffer sizes, and the calls need equally many of each"
@@ -210,7 +210,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """How many times as fast calls could follow each other at most, if what they wait for took no time.
+    """Factor by which calls could follow each other faster at most, if what they wait for took no time.
 
     Attributes:
         at_most: period over what would be left of it.
@@ -224,7 +224,7 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 class TileBound(msgspec.Struct, frozen=True):
-    """What sets the pace of the calls that multiply.
+    """Cause of the pace of the calls that multiply.
 
     Attributes:
         by: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an operand
@@ -328,8 +328,8 @@ def _name_port(tile_bound: TileBound, slowest: Port, core: CoreCalls) -> TileBou
     """Let a port set the pace; without it the longest of the others would."""
     rest = max((port.cycles_per_call or 0.0 for port in tile_bound.ports if port is not slowest), default=0.0)
     at_most = tile_bound.period.median / max(tile_bound.call_cycles, rest)
-    each = np.diff(core.work.start) / np.maximum(core.work.durations[:-1], max(rest, 1.0))
-    interval = median_bounds(np.sort(each))
+    scaled = np.diff(core.work.start) / np.maximum(core.work.durations[:-1], max(rest, 1.0))
+    interval = median_bounds(np.sort(scaled))
     if interval is not None:
         interval = min(interval[0], at_most), max(interval[1], at_most)
     return msgspec.structs.replace(
@@ -436,7 +436,7 @@ def _report_residual(core: CoreCalls, tile_bound: TileBound, around: Sequence[Ti
 
 
 class CallStall(msgspec.Struct, frozen=True):
-    """What the calls of a core wait for.
+    """Stall in the calls of a core.
 
     Attributes:
         stall: category of its cycles, as in the account of cycles.

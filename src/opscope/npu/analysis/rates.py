@@ -1,4 +1,4 @@
-"""How fast a tile multiplies: from the calls that were seen, never from work that the trace does not hold.
+"""Rates at which a tile multiplies: from the calls that were seen, never from work that the trace does not hold.
 
 The window runs from the start of the first call to the end of the last. A rate above the peak of the device is no rate:
 then sizes, type or device are not those of the run, and nothing is said but that.
@@ -155,18 +155,18 @@ def per_vector_cycle(macs: int | None, kinds: Kinds) -> float | None:
 
 
 def _report_other_type(tile: TileTrace, macs: int, kinds: Kinds, specification: RunSpecification) -> Iterator[Message]:
-    each, peak = per_vector_cycle(macs, kinds) or 0.0, specification.peak
-    if specification.device is None or specification.dtype is None or peak is None or each <= peak * (1 + ROUNDING):
+    rate, peak = per_vector_cycle(macs, kinds) or 0.0, specification.peak
+    if specification.device is None or specification.dtype is None or peak is None or rate <= peak * (1 + ROUNDING):
         return
     is_float = specification.dtype.startswith("bf")
     peaks = specification.device.mac_per_cycle.items()
-    faster = [name for name, other in peaks if other >= each and name.startswith("bf") is is_float]
+    faster = [name for name, other_peak in peaks if other_peak >= rate and name.startswith("bf") is is_float]
     yield tile_finding(
         "other_type",
         Severity.MEDIUM,
         title=f"the vector unit does more per cycle than the peak in {specification.dtype}",
         evidence=(
-            f"{rate_text(each)} MAC per vector cycle, the peak is {peak}: the kernel computes in a different "
+            f"{rate_text(rate)} MAC per vector cycle, the peak is {peak}: the kernel computes in a different "
             f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
         ),
         where=place(tile),

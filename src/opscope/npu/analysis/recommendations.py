@@ -1,4 +1,4 @@
-"""What to do about what holds a core back: its streams, its kernel, what its calls wait for, or its neighbours.
+"""Advice on a core that is held back: by its streams, its kernel, what its calls wait for, or its neighbours.
 
 A remedy for a core says how much there is to gain at most: the period that would be left if what it is about took no
 time.
@@ -111,7 +111,7 @@ def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> It
     for stall in core.row.call_stalls:
         if stall.share < (MEMORY_STALLS if stall.stall == "memory_stall" else CALL_STALLS):
             continue
-        rule, what, remedy = _IN_CALLS[stall.stall]
+        rule, cause, remedy = _IN_CALLS[stall.stall]
         look = bank_step if stall.stall == "memory_stall" else partial(stall_step, stall.stall)
         severity = Severity.INFO  # it matters little while a stream is known to set the pace
         if stall.gain is not None:
@@ -119,7 +119,7 @@ def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> It
         message = tile_finding(
             rule,
             severity,
-            title=f"calls wait for {what} in {share_text(stall.share)} of their cycles",
+            title=f"calls wait for {cause} in {share_text(stall.share)} of their cycles",
             evidence=(
                 f"{stall.cycles:,} of {core.row.cycles.in_call.total:,} cycles in calls; "
                 f"{_gain_or_reason(core, stall.gain)}"
@@ -161,13 +161,13 @@ def _report_vector_use(core: TracedCore) -> Iterator[Message]:
             step="look for scalar code, loop set-up and unpipelined loops in the kernel's listing",
         )
         yield message.about(saving_cycles=_saved_cycles(core, gain))
-    each, peak = per_vector_cycle(core.row.macs, core.kinds), core.row.peak_mac_per_cycle
-    if each is not None and peak is not None and each < WEAK_VECTOR * peak:
+    macs, peak = per_vector_cycle(core.row.macs, core.kinds), core.row.peak_mac_per_cycle
+    if macs is not None and peak is not None and macs < WEAK_VECTOR * peak:
         yield tile_finding(
             "weak_vector_cycles",
             severity,
-            title=f"a vector cycle does {rate_text(each)} of {peak} MAC",
-            evidence=f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type",
+            title=f"a vector cycle does {rate_text(macs)} of {peak} MAC",
+            evidence=f"{share_text(macs / peak)} of the peak while it is busy: other instructions, or an emulated type",
             where=place(core.tile),
             step="use the type's full-rate matrix product shape, and convert data outside the inner loop",
         )

@@ -1,4 +1,4 @@
-"""What a user says of a traced run: its product and tiling, device, type and clock. None of it stands in a trace."""
+"""A user's statements on a traced run: its product and tiling, device, type and clock. No trace holds them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def assumed_clock(device: AieDevice | None, hwid: str | None) -> AssumedClock | 
 
 
 class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run besides its trace; made by :func:`run_specification`, which checks it.
+    """Knowledge of a run besides its trace; made by :func:`run_specification`, which checks it.
 
     Attributes:
         tiling: what one call works on, and the whole product; null when not given.

@@ -49,7 +49,7 @@ _HARMLESS = {"padding_as_event"}
 
 
 class TilesTerms(NamedTuple):
-    """What is asked besides the trace."""
+    """Terms of an analysis besides the trace."""
 
     specification: RunSpecification  # what is known of the run
     cores_known: bool = True  # whether the number of cores that share the product was said; else one is supposed
@@ -72,11 +72,13 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         timed = [tile for tile in traces.cores if tile.mode is TraceMode.EVENT_TIME]
         read = [part(f"tile {tile.tile}", partial(_find_calls, tile, terms), None) for tile in timed]
         pairs = [pair for pair in read if pair is not None]
-        calls, each = [core for core, _ in pairs], [iterations for _, iterations in pairs]
-        each = part("the comparison of iterations", lambda: judge_iterations(calls, each), each)
+        calls, iterations_by_core = [core for core, _ in pairs], [iterations for _, iterations in pairs]
+        iterations_by_core = part(
+            "the comparison of iterations", lambda: judge_iterations(calls, iterations_by_core), iterations_by_core
+        )
         examined = [
             part(f"tile {core.tile.tile}", partial(_count_core, core, iterations, terms, traces.tiles), None)
-            for core, iterations in zip(calls, each, strict=True)
+            for core, iterations in zip(calls, iterations_by_core, strict=True)
         ]
         cores = [core for core in examined if core is not None]
         traced = [core for core in cores if len(core.calls)]
@@ -108,8 +110,8 @@ def _find_calls(tile: TileTrace, terms: TilesTerms) -> tuple[CoreCalls, Iteratio
     """Find the calls of a core, their kinds, and what groups them into iterations."""
     pairing, active, tiling = pair_calls(tile), activity(tile), terms.specification.tiling
     core = CoreCalls(tile, pairing, active, find_kinds(tile, pairing.calls, active, terms.specification))
-    each = tiling.calls_per_core if tiling and terms.cores_known else None
-    return core, find_iterations(core, each, terms.warmup, terms.measured)
+    calls_per_core = tiling.calls_per_core if tiling and terms.cores_known else None
+    return core, find_iterations(core, calls_per_core, terms.warmup, terms.measured)
 
 
 def _count_core(core: CoreCalls, iterations: Iterations, terms: TilesTerms, around: Sequence[TileTrace]) -> TracedCore:

@@ -1,4 +1,4 @@
-"""What is written of a trace of AI Engine tiles: schema ``opscope.tiles/2``."""
+"""Result of the analysis of a trace of AI Engine tiles, as it is written: schema ``opscope.tiles/2``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Moment = Literal["broadcast", "timer", "trace_start", "first_call"]
 
 
 class TilesSource(msgspec.Struct, frozen=True):
-    """Where a trace came from.
+    """Source of a trace.
 
     Attributes:
         path: of the file, as given.
@@ -143,7 +143,7 @@ class TracedCore(CoreCalls):
 
 
 class TimerOffset(msgspec.Struct, frozen=True):
-    """What is added to the times of a tile.
+    """Number of cycles that is added to the times of a tile.
 
     Attributes:
         tile: as ``ROW,COL``.
@@ -290,7 +290,7 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/2"):
-    """What a trace of AI Engine tiles tells.
+    """Analysis of a trace of AI Engine tiles.
 
     Attributes:
         trace: where it came from.

@@ -1,4 +1,4 @@
-"""Which units a trace can be of, what a unit without times says, and time that a writer of JSON may have lost."""
+"""Units that a trace can be of, those without times, and time that a writer of JSON may have lost."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def divide_existing(tiles: Sequence[TileTrace], device: AieDevice | None) -> tup
     if device is None and not any(exist):
         exist = [(tile.row == 0) is (tile.unit is Unit.SHIM) for tile in tiles]
     real, left_out = (
-        [tile for tile, does_exist in zip(tiles, exist, strict=True) if does_exist is wanted]
-        for wanted in (True, False)
+        [tile for tile, does_exist in zip(tiles, exist, strict=True) if does_exist is is_existing]
+        for is_existing in (True, False)
     )
     return real, left_out
 

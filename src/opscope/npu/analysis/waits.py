@@ -1,4 +1,4 @@
-"""Who waits for whom: cores that do nothing else, and DMAs, in the order in which a wait spreads.
+"""Waits of units for each other: cores that do nothing else, and DMAs, in the order in which a wait spreads.
 
 Data flow through an array in stages: the interface tile's MM2S reads memory, a memory tile takes and sends it, the
 core's S2MM takes it, the core computes, its MM2S sends the result, a memory tile may gather it, and the interface
@@ -133,16 +133,16 @@ def _wait_step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrac
     reason = "its sender is slower" if wait.is_starved else "its receiver is slower"
     if wait.kind == "STALLED_LOCK":
         state, does = ("full", "fills") if wait.is_starved else ("empty", "empties")
-        other = {Unit.MEM: "the core", Unit.SHIM: "the host's program"}.get(unit, f"the DMA that {does} them")
-        reason = f"no buffer is {state}: {other} is slower"
-    before = [other for other in waits if other.is_starved is wait.is_starved and other.stage < wait.stage]
-    cause = min(before, key=lambda other: other.tile.column != wait.tile.column, default=None)
+        slower_side = {Unit.MEM: "the core", Unit.SHIM: "the host's program"}.get(unit, f"the DMA that {does} them")
+        reason = f"no buffer is {state}: {slower_side} is slower"
+    before = [dma for dma in waits if dma.is_starved is wait.is_starved and dma.stage < wait.stage]
+    cause = min(before, key=lambda dma: dma.tile.column != wait.tile.column, default=None)
     if cause is not None:
         return f"{reason}; upstream, {cause.words}: fix that first"
     if wait.kind == "STALLED_LOCK" and unit is not Unit.MEMTILE:
         return reason
-    traced = {other.tile.unit for other in _traced_waits(tiles)}
-    unseen = [name for other, name in _UNITS.items() if other is not unit and other not in traced]
+    traced = {dma.tile.unit for dma in _traced_waits(tiles)}
+    unseen = [name for other_unit, name in _UNITS.items() if other_unit is not unit and other_unit not in traced]
     if unseen:
         return f"{reason}: trace the DMAs of the {' and the '.join(unseen)}"
     return f"{reason}; no traced DMA upstream waits: check how often transfers start, and their size"
@@ -154,36 +154,36 @@ def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
         return f"the core waits for its data memory: {bank_step(tile, tiles)}"
     if stall == "cascade_stall":
         beside = [
-            other.tile
-            for other in tiles
-            if other.unit is Unit.CORE and abs(other.row - tile.row) + abs(other.column - tile.column) == 1
+            neighbour.tile
+            for neighbour in tiles
+            if neighbour.unit is Unit.CORE and abs(neighbour.row - tile.row) + abs(neighbour.column - tile.column) == 1
         ]
         look = f"compare it with core {' and '.join(beside)}" if beside else "trace that core as well"
         return f"the core waits for its neighbour in the cascade: {look}"
-    what = "the core waits for buffers" if stall == "lock_stall" else "the core waits for a stream"
-    near = dma_waits(other for other in tiles if other.unit is not Unit.MEM or other.tile == tile.tile)
+    symptom = "the core waits for buffers" if stall == "lock_stall" else "the core waits for a stream"
+    near = dma_waits(candidate for candidate in tiles if candidate.unit is not Unit.MEM or candidate.tile == tile.tile)
     waits = [wait for wait in near if wait.stage < (_CORES if wait.is_starved else -_CORES)]
     waits.sort(key=lambda wait: wait.tile.column != tile.column)
     cause = next((wait for wait in waits if wait.is_placed), None)
     if cause is not None:
-        return f"{what}; upstream, {cause.words}: fix that first"
+        return f"{symptom}; upstream, {cause.words}: fix that first"
     traced = {wait.tile.unit for wait in _traced_waits(tiles)}
     missing = {
         "the ports of all operands": sum(slot.name.startswith(PORT) for slot in tile.slots) < _OPERANDS,
         "the DMAs of the memory tile behind them": Unit.MEMTILE not in traced,
         "the DMAs of the interface tile": Unit.SHIM not in traced,
     }
-    asked = [name for name, is_missing in missing.items() if is_missing]
-    if asked:
-        return f"{what}: trace {', and '.join(asked[:2])}"
+    missing_traces = [name for name, is_missing in missing.items() if is_missing]
+    if missing_traces:
+        return f"{symptom}: trace {', and '.join(missing_traces[:2])}"
     if waits:
-        return f"{what}, and {waits[0].words}, upstream or downstream: follow its streams"
-    return f"{what}, but no traced DMA on the path does: check the order of its locks"
+        return f"{symptom}, and {waits[0].words}, upstream or downstream: follow its streams"
+    return f"{symptom}, but no traced DMA on the path does: check the order of its locks"
 
 
 def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
     """Return which memory banks to look at: those whose conflicts were traced, else which to trace."""
-    modules = [other for other in tiles if other.unit is Unit.MEM and other.tile == tile.tile]
+    modules = [candidate for candidate in tiles if candidate.unit is Unit.MEM and candidate.tile == tile.tile]
     cycles = {slot.name: slot.cycles for module in modules for slot in module.slots if slot.name.startswith(_BANK)}
     if not cycles:
         return f"trace {_BANK}0 to {_BANKS - 1} of its memory module"
@@ -196,7 +196,7 @@ def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
 
 
 class CoreWait(msgspec.Struct, frozen=True):
-    """What a core without a call waits for in all of its trace, or nearly all.
+    """Wait of a core without a call in all of its trace, or nearly all.
 
     Attributes:
         stall: category of its cycles, as in the account of cycles.
@@ -230,7 +230,7 @@ def core_wait(tile: TileTrace) -> CoreWait | None:
 def report_waiting_core(tile: TileTrace, wait: CoreWait, tiles: Sequence[TileTrace]) -> Message:
     """Report a core that does nothing but wait."""
     slot = EVENTS[wait.stall]
-    what = {
+    cause = {
         "lock_stall": "a lock",
         "stream_stall": "a stream",
         "cascade_stall": "its neighbour in the cascade",
@@ -247,7 +247,7 @@ def report_waiting_core(tile: TileTrace, wait: CoreWait, tiles: Sequence[TileTra
     message = tile_finding(
         "core_only_waits",
         Severity.HIGH,
-        title=f"the core only waits for {what}: {calls}",
+        title=f"the core only waits for {cause}: {calls}",
         evidence=f"{slot}: {length}",
         where=place(tile),
         step=stall_step(wait.stall, tile, tiles),

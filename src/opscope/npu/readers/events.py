@@ -31,7 +31,7 @@ _FRAMES_A_WORD = 256
 
 
 class _Command(NamedTuple):
-    """How one kind of command is laid out: the number is its last bits, before it stand the slots."""
+    """Layout of one kind of command: the number is its last bits, the slots are before it."""
 
     kind: int
     length: int  # in bytes
@@ -99,7 +99,7 @@ class TooManySpansError(ValueError):
 
 
 class UnitEvents(NamedTuple):
-    """What the commands of one unit say."""
+    """Events that the commands of one unit state."""
 
     spans: tuple[Spans, ...]  # of each of the eight slots
     last: int  # time after the last command
@@ -200,10 +200,10 @@ class _Decoder:
 
     def _advance_frame(self, mask: int, idle: int) -> None:
         """Take a frame's cycles: what is no longer active ends, then what is newly active begins."""
-        kept = 0 if idle else self._active & mask
-        self._add_edges(self._ends, self._active ^ kept, self.time + 1)
+        still_active = 0 if idle else self._active & mask
+        self._add_edges(self._ends, self._active ^ still_active, self.time + 1)
         self.time += idle + 1
-        self._add_edges(self._begins, mask ^ kept, self.time)
+        self._add_edges(self._begins, mask ^ still_active, self.time)
         self._active = mask
 
     def _add_edges(self, edges: list[_Edges], mask: int, time: int) -> None:

@@ -28,7 +28,7 @@ class TilesReader(Protocol):
     """A reader, of this package or another, of traces of AI Engine tiles: ``opscope aie`` reads what it does."""
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
-        """The tiles of a trace."""
+        """Return the tiles of a trace."""
         ...
 
 

@@ -87,7 +87,7 @@ class AieJsonReader:
         return re.search(rb"_trace for tile", data) is not None
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
-        """The tiles of a trace; raises as :meth:`read` does."""
+        """Return the tiles of a trace; raises as :meth:`read` does."""
         return read_json(data, path)
 
     def read(self, data: bytes, path: Path) -> EventTable:
@@ -120,7 +120,7 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
 
 @dataclass
 class _Process:
-    """What the records say of a process, before a trace unit is made of it."""
+    """Statements of the records on a process, before a trace unit is made of it."""
 
     name: str = ""
     threads: dict[int, str] = field(default_factory=dict)
@@ -171,10 +171,10 @@ class _Gathered:
                 process.slot_code(tid, name)
 
     def _add_event(self, record: Record, pid: int | None, tid: int | None) -> None:
-        time, given = _whole_number(record.ts), record.ts
-        if isinstance(given, float) and time is None and isfinite(given) and abs(given) < _LARGEST:
+        time, stated = _whole_number(record.ts), record.ts
+        if isinstance(stated, float) and time is None and isfinite(stated) and abs(stated) < _LARGEST:
             self.counts["fractional"] += 1
-            self.fraction = given if self.fraction is None else self.fraction
+            self.fraction = stated if self.fraction is None else self.fraction
             return
         if time is None or not 0 <= time < _TIMER or pid is None or tid is None or not isinstance(record.name, str):
             self.counts["unreadable"] += 1
@@ -195,15 +195,15 @@ def _whole_number(value: object) -> int | None:
 
 
 def _no_events(gathered: _Gathered, tiles: Sequence[TileTrace], path: Path) -> TraceFormatError:
-    unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
+    unreadable, other_records = gathered.counts["unreadable"], gathered.counts["other_records"]
     if gathered.fraction is not None:
         problem = f"no event can be read: the times of {gathered.counts['fractional']:,} have fractions, "
         return TraceFormatError(f"{problem}such as {gathered.fraction:g}", where=path, hint=_SCALED)
     if unreadable:
         problem = f"no event can be read: {unreadable:,} lack a name, or a whole ts, pid or tid"
         return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
-    if others:
-        problem = f"its tiles have no events, only {others:,} records that are neither begin nor end"
+    if other_records:
+        problem = f"its tiles have no events, only {other_records:,} records that are neither begin nor end"
         return EmptyTraceError(problem, where=path, hint="write begin and end events (B and E), as mlir-aie does")
     return EmptyTilesError("its tiles have no events", tiles, where=path, hint=_EMPTY)
 
@@ -289,8 +289,8 @@ def _tile_warnings(tile: TileTrace, counts: Counter[str], slots: Sequence[SlotTr
         "slots_beyond": "slots have impossible numbers",
     }
     warnings = [
-        TraceWarning(code, f"{tile.recorded}: {counts[code]:,} {what}", _ODD)
-        for code, what in problems.items()
+        TraceWarning(code, f"{tile.recorded}: {counts[code]:,} {problem}", _ODD)
+        for code, problem in problems.items()
         if counts[code]
     ]
     return [*warnings, *unknown_events(tile.recorded, tile.unit, slots)]
@@ -312,5 +312,5 @@ def _file_warnings(gathered: _Gathered, tiles: Sequence[TileTrace], strangers: i
         (strangers, "events_of_no_tile", "events belong to processes without a tile name; skipped"),
         (len(units) - len(set(units)), "tiles_repeated", "tile units occur more than once; separated by pid"),
     )
-    warnings += [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
+    warnings += [TraceWarning(code, f"{count:,} {problem}", _ODD) for count, code, problem in counts if count]
     return [*warnings, *no_core(tile.unit for tile in tiles)]

@@ -71,14 +71,14 @@ class RecordScanner:
             return
         while at is not None:
             match = _ELEMENTS.match(bytes(self._data[at : at + _WINDOW]))
-            whole = _decode_list(match[1]) if match else None
+            decoded = _decode_list(match[1]) if match else None
             end = at + (match.end() if match else 1)
-            if whole is None:
+            if decoded is None:
                 while at is not None and at < end:
                     at, element = self._next_element(at)
                     yield element
             else:
-                yield whole
+                yield decoded
                 at = end
 
     def _first_element(self) -> int:

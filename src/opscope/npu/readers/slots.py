@@ -1,4 +1,4 @@
-"""Which event each slot of a trace unit stands for: raw trace words do not say, so the user does.
+"""Events that the slots of a trace unit stand for: raw trace words do not say, so the user does.
 
 A list is ``NAME,NAME,...`` in the order of the slots, for cores; ``UNIT=NAME,NAME,...`` for another kind of unit. A
 file holds such lists one a line; ``#`` starts a comment.

@@ -170,9 +170,13 @@ def _walk_packets(words: Words) -> Iterator[_Packet]:
         end = min(at + PACKET, length)
         if can_end(at + PACKET):
             return end
-        early = (other for other in range(at + 1, end) if headers[other])
+        early = (header for header in range(at + 1, end) if headers[header])
         return next(
-            (other for other in early if listed[other] in known or any(headers[other + PACKET : other + PACKET + 1])),
+            (
+                header
+                for header in early
+                if listed[header] in known or any(headers[header + PACKET : header + PACKET + 1])
+            ),
             end,
         )
 
@@ -249,7 +253,7 @@ class AieWordsReader:
         return bool(_HEAD.match(head)) or _is_binary(head)
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
-        """The tiles of a trace, with the names of slots that were given; raises as :meth:`read` does."""
+        """Return the tiles of a trace, with the names of slots that were given; raises as :meth:`read` does."""
         return read_words(data, path, slots)
 
     def read(self, data: bytes, path: Path) -> EventTable:
@@ -321,8 +325,8 @@ def _read_tile(pid: int, unit: UnitWords, names: Sequence[str], path: Path) -> T
     if not events.has_start:
         lost.insert(0, LostWords(0, "its first packet, which holds the Start command, is missing"))
     warnings = [
-        TraceWarning(code, f"{recorded}: {events.problems[code]:,} {what}", _CAPTURE)
-        for code, what in PROBLEMS.items()
+        TraceWarning(code, f"{recorded}: {events.problems[code]:,} {problem}", _CAPTURE)
+        for code, problem in PROBLEMS.items()
         if events.problems[code]
     ]
     return replace(

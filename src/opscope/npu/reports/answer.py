@@ -1,4 +1,4 @@
-"""What a trace of AI Engine tiles answers: are the cores busy, what stalls them, how far are they from peak.
+"""Answers of a trace of AI Engine tiles: are the cores busy, what stalls them, how far are they from peak.
 
 The first screen is made of it, for a terminal and a notebook; reports begin with it.
 """
@@ -54,9 +54,9 @@ def tiles_screen(analysis: TilesAnalysis) -> Document:
     """Return the answer, one next step, and the findings that could save most, for a terminal or a notebook."""
     headline, lines = answer(analysis)
     messages = sort_by_saving(analysis.findings)
-    shown = [message for message in messages if message.saving_cycles or message.severity is not Severity.INFO]
-    shown = shown[:_MOST_FINDINGS]
-    steps = (message.next_step for message in shown or messages)
+    listed = [message for message in messages if message.saving_cycles or message.severity is not Severity.INFO]
+    listed = listed[:_MOST_FINDINGS]
+    steps = (message.next_step for message in listed or messages)
     step = next((step for step in steps if step and not step.startswith("nothing to do")), "")
     blocks: list[Block] = []
     seconds = part("the rate in seconds", lambda: range_text(analysis.gmac_per_s), "")
@@ -64,13 +64,13 @@ def tiles_screen(analysis: TilesAnalysis) -> Document:
         blocks.append(Sentence(f"rate: {'' if len(analysis.working) == 1 else 'a core: '}{seconds}"))
     if step:
         blocks.append(Sentence(f"next: {in_short(step)}", Tone.STRONG))
-    for number, message in enumerate(shown, 1):
+    for number, message in enumerate(listed, 1):
         parts = finding_parts(message)
         if parts is not None:
             blocks.append(Sentence(f"{number}. {parts.title} ({parts.place}): {parts.saving or parts.evidence}"))
     addresses = addresses_table(analysis.tiles)
     blocks += [addresses] if addresses.rows else []
-    rest = [message.rule for message in messages if message not in shown]
+    rest = [message.rule for message in messages if message not in listed]
     more = f"; {counted_text(len(rest), 'more finding')}: {', '.join(dict.fromkeys(rest))}" if rest else ""
     tables = "cycles, calls, iterations and streams" if analysis.working else "what was traced"
     blocks.append(Sentence(f"the report has {tables}: --out DIR{more}", Tone.DIM))
@@ -121,8 +121,10 @@ def _headline_text(analysis: TilesAnalysis) -> str:
     idle = _only_wait_text(waiting, len(cores)) if waiting else ""
     if rows and idle:
         is_silent = any(not row.window_cycles and not row.only_waits for row in cores)
-        others = f"the {len(rows)} with calls" if is_silent else f"the other{'' if len(rows) == 1 else f' {len(rows)}'}"
-        return f"{idle}; {others} {_busy_text(analysis)}"
+        other_cores = (
+            f"the {len(rows)} with calls" if is_silent else f"the other{'' if len(rows) == 1 else f' {len(rows)}'}"
+        )
+        return f"{idle}; {other_cores} {_busy_text(analysis)}"
     if rows:
         return f"The {'core' if len(rows) == 1 else counted_text(len(rows), 'core')} {_busy_text(analysis)}"
     if idle or not cores:
@@ -166,8 +168,8 @@ def _stalls_text(rows: Sequence[TileRow]) -> str:
     unseen = f" (not traced: {', '.join(missing)})" if missing else ""
     vector = f"vector instructions {share_text(window_share(rows, 'vector'))}, "
     vector = "" if "INSTR_VECTOR" in missing else vector
-    other = share_text(window_share(rows, "other"))
-    return f"stalled: {stalls or 'hardly at all in the traced events'}; {vector}other {other}{unseen}"
+    other_share = share_text(window_share(rows, "other"))
+    return f"stalled: {stalls or 'hardly at all in the traced events'}; {vector}other {other_share}{unseen}"
 
 
 def _pace_text(analysis: TilesAnalysis) -> str:
@@ -319,12 +321,12 @@ def join_findings(findings: Sequence[Message]) -> list[Message]:
 
 
 def _place_of_all(messages: Sequence[Message]) -> str:
-    places = [message.place or "" for message in messages]
+    locations = [message.place or "" for message in messages]
     if len(messages) == 1:
-        return places[0]
-    tiles = {"".join(place.split(",")[:2]) for place in places}
+        return locations[0]
+    tiles = {"".join(text.split(",")[:2]) for text in locations}
     more = counted_text(len(messages) - 1, "more place" if len(tiles) < len(messages) else "more tile")
-    return f"{places[0]}, and {more}"
+    return f"{locations[0]}, and {more}"
 
 
 def units_text(analysis: TilesAnalysis) -> str:
@@ -332,10 +334,10 @@ def units_text(analysis: TilesAnalysis) -> str:
     units = [row.unit for row in analysis.tiles]
     names = {"core": "core", "mem": "memory module", "memtile": "memory tile", "shim": "interface tile"}
     counts = ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
-    places = sorted({(row.column, row.row) for row in analysis.tiles})
-    if len(places) > 1:
+    positions = sorted({(row.column, row.row) for row in analysis.tiles})
+    if len(positions) > 1:
         return f"{counts}; tiles are named ROW,COLUMN"
-    return "".join((counts, *(f" (column {column}, row {row})" for column, row in places)))
+    return "".join((counts, *(f" (column {column}, row {row})" for column, row in positions)))
 
 
 def _no_calls_text(analysis: TilesAnalysis, cores: Sequence[TileRow]) -> str:
@@ -345,6 +347,6 @@ def _no_calls_text(analysis: TilesAnalysis, cores: Sequence[TileRow]) -> str:
 
 def why_no_calls(analysis: TilesAnalysis, cores: Sequence[TileRow]) -> Message | None:
     """Return the first finding that says why these cores have no known calls. None if a bug is the reason."""
-    places = {f"tile {row.tile}" for row in cores}
+    tile_texts = {f"tile {row.tile}" for row in cores}
     reasons = (message for message in analysis.findings if message.rule in _NO_CALLS)
-    return next((message for message in reasons if (message.place or "").partition(", ")[0] in places), None)
+    return next((message for message in reasons if (message.place or "").partition(", ")[0] in tile_texts), None)

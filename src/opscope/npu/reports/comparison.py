@@ -38,7 +38,7 @@ HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 
 
 def tiles_comparison_document(comparison: TilesComparison) -> Document:
-    """Both sides, the verdict, and every figure of both."""
+    """Return both sides, the verdict, and every figure of both."""
     figures = [row for row in shown_figures(comparison) if row is not comparison.overall]
     title = f"{comparison.candidate.label} against {comparison.baseline.label}"
     return Document(
@@ -49,7 +49,7 @@ def tiles_comparison_document(comparison: TilesComparison) -> Document:
             Figures(list(_headline_figures(comparison)), facts(_side_facts(comparison))),
             figures_table(figures),
             *(Sentence(line, Tone.DIM) for line in _stalls_line(comparison.stall_cycles)),
-            Messages([note(one) for one in comparison.notes]),
+            Messages([note(comparison_note) for comparison_note in comparison.notes]),
         ],
         sections=[],
     )
@@ -74,20 +74,20 @@ def _ratio_text(figure: FigureChange) -> str:
 
 
 def figures_table(figures: Iterable[FigureChange]) -> TableBlock:
-    """Figures of both sides, what differs, and the verdict in words."""
+    """Return the figures of both sides, with their differences, and the verdict in words."""
     formats = (Format.NAME, *[Format.FIGURE] * (len(HEAD) - 2), Format.TEXT)
     cells = list(map(figure_cells, figures))
     return table(cells, *(column(head, formats[at], itemgetter(at)) for at, head in enumerate(HEAD)))
 
 
 def _both_sides(
-    found: TilesComparison | TilesEvidence, figure: FigureChange
+    comparison: TilesComparison | TilesEvidence, figure: FigureChange
 ) -> list[tuple[str, TilesSide, float | None]]:
-    return [("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate)]
+    return [("baseline", comparison.baseline, figure.baseline), ("candidate", comparison.candidate, figure.candidate)]
 
 
 def comparison_sentence(comparison: TilesComparison) -> str:
-    """The verdict with its ratio, interval, and what it rests on."""
+    """Return the verdict with its ratio, interval, and the figures that it rests on."""
     change = comparison.overall
     interval = interval_text(change.ci95, ratio_text) if change.ci95 else "no interval"
     words = verdict_text(change.verdict)
@@ -101,14 +101,14 @@ def comparison_sentence(comparison: TilesComparison) -> str:
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """A figure in its unit."""
+    """Return a figure in its unit."""
     if value is None:
         return "-"
     return rate_text(value) if unit == "MAC/cycle" else f"{value:,.0f}"
 
 
 def shown_figures(comparison: TilesComparison) -> list[FigureChange]:
-    """Figures in the order in which they are shown."""
+    """Return the figures in the order in which they are shown."""
     period = [comparison.period] if comparison.period and comparison.period.name != comparison.overall.name else []
     return [*period, *comparison.kinds, *comparison.stall_cycles, *comparison.rates]
 

@@ -64,7 +64,7 @@ def tiles_comparison_frame(comparison: TilesComparison) -> pl.DataFrame:
 
 
 def tiles_gate_frame(decision: Decision[TilesEvidence]) -> pl.DataFrame:
-    """The figure that was judged, then those that are shown to be worse."""
+    """Return the figure that was judged, then those that are shown to be worse."""
     evidence = decision.evidence
     rows = [("overall", evidence.figure), *(("slower", row) for row in evidence.slower)]
     return typed_frame(_FIGURES, (_figure_row(part, row) for part, row in rows))

@@ -220,10 +220,10 @@ def _share_of(name: str, row: TileRow) -> float | None:
 
 def _category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:
     """Return rows of cells: category, in calls, between calls, together, share; what was not traced says so."""
-    inside, between = row.cycles.in_call, row.cycles.between_calls
+    in_call, between = row.cycles.in_call, row.cycles.between_calls
     counts = [
-        *((words, getattr(inside, name), getattr(between, name)) for name, words in CATEGORY_NAMES.items()),
-        ("window", inside.total, between.total),
+        *((words, getattr(in_call, name), getattr(between, name)) for name, words in CATEGORY_NAMES.items()),
+        ("window", in_call.total, between.total),
     ]
     untraced = {words for name, words in CATEGORY_NAMES.items() if EVENTS.get(name) in row.not_traced}
     return [
@@ -408,14 +408,14 @@ def _headline_figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     return figures
 
 
-def _device_text(given: RunSpecification) -> str:
-    if given.device is None:
+def _device_text(run: RunSpecification) -> str:
+    if run.device is None:
         return ""
-    return f"{given.device.name} ({given.device.architecture}){f', {given.dtype}' if given.dtype else ''}"
+    return f"{run.device.name} ({run.device.architecture}){f', {run.dtype}' if run.dtype else ''}"
 
 
-def _given_facts(given: RunSpecification) -> list[tuple[str, str]]:
-    tiling, assumed, known, clock = given.tiling, given.assumed_clock, [], "not given"
+def _given_facts(specification: RunSpecification) -> list[tuple[str, str]]:
+    tiling, assumed, known, clock = specification.tiling, specification.assumed_clock, [], "not given"
     if tiling is not None:
         sizes = "not given" if tiling.macs is None else f"M {tiling.M}, K {tiling.K}, N {tiling.N}"
         known = [
@@ -423,9 +423,9 @@ def _given_facts(given: RunSpecification) -> list[tuple[str, str]]:
             ("one call", f"m {tiling.m}, k {tiling.k}, n {tiling.n}: {tiling.macs_per_call:,} MAC"),
             ("compute cores", f"{tiling.rows} x {tiling.columns}"),
         ]
-    if given.clock_mhz:
-        clock = f"{given.clock_mhz:g} MHz"
+    if specification.clock_mhz:
+        clock = f"{specification.clock_mhz:g} MHz"
     elif assumed is not None:
         span = f"{assumed.low_mhz:g} to {assumed.high_mhz:g} MHz"
         clock = f"not given; assumed {assumed.mhz:g} MHz of {span}: {assumed.source}"
-    return [*known, ("architecture", _device_text(given) or "not given"), ("clock", clock)]
+    return [*known, ("architecture", _device_text(specification) or "not given"), ("clock", clock)]

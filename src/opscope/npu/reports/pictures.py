@@ -55,12 +55,12 @@ class Lane(NamedTuple):
 
 
 def timeline(lanes: Sequence[Lane], span: tuple[int, int], title: str) -> str:
-    """Lanes over cycles from ``span[0]`` to ``span[1]``; the stronger the colour, the more of a stretch is active."""
+    """Draw lanes over the cycles of ``span``; the stronger the colour, the more of a stretch is active."""
     height = len(lanes) * (_LANE + 3)
-    inside = [part for place, lane in enumerate(lanes) for part in _draw_lane(place * (_LANE + 3), lane, span)]
-    inside += _draw_axis(span, height)
+    drawing = [part for row, lane in enumerate(lanes) for part in _draw_lane(row * (_LANE + 3), lane, span)]
+    drawing += _draw_axis(span, height)
     names = [*(lane.label for lane in lanes), "cycle"]
-    return beside("timeline", names, svg("timeline", title, height + 20, inside))
+    return beside("timeline", names, svg("timeline", title, height + 20, drawing))
 
 
 def _draw_lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _draw_lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
 
 
 def _draw_axis(span: tuple[int, int], top: int) -> Iterator[str]:
-    """Five cycles under the lanes; a narrow screen shows three of them, or both ends where they are long."""
+    """Draw five cycles under the lanes; a narrow screen shows three of them, or both ends where they are long."""
     for part in range(5):
         text = f"{span[0] + (span[1] - span[0]) * part // 4:,}"
         anchor = {0: "start", 4: "end"}.get(part, "middle")
@@ -86,7 +86,7 @@ def _draw_axis(span: tuple[int, int], top: int) -> Iterator[str]:
 
 
 def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray[np.float64]:
-    """Share of each of the equal parts of ``span`` that disjoint, sorted intervals cover; shape (bins,)."""
+    """Return the share of each of the equal parts of ``span`` that disjoint, sorted intervals cover; shape (bins,)."""
     edges = np.linspace(span[0], span[1], bins + 1)
     if not len(start) or span[1] <= span[0]:
         return np.zeros(bins)

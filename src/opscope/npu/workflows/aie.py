@@ -44,7 +44,7 @@ _LIMITS = {
 
 
 class TilesRequest(NamedProduct, frozen=True, kw_only=True):
-    """What a user says of a traced run; None where nothing is said.
+    """A user's statements on a traced run; None where there is none.
 
     Attributes:
         row: rows of cores that compute.

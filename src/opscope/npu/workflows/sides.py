@@ -108,7 +108,7 @@ def _read_analysis(path: Path) -> TilesAnalysis:
 
 
 def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesComparisonResult:
-    """Is the candidate faster than the baseline on an AI Engine, and which calls, stalls and rates differ.
+    """Compare a candidate with a baseline on an AI Engine: verdict, calls, stalls and rates.
 
     Args:
         baseline: a trace of tiles, an analysis of one (``opscope aie --out``), or a directory of either. Each trace is
@@ -193,7 +193,7 @@ class TilesGateResult(NotebookResult, Decision[TilesEvidence], frozen=True):
     """The decision of a gate over AI Engine traces, as :func:`opscope.check_tiles` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """The figure that was judged, then those that are shown to be worse, a row each."""
+        """Return the figure that was judged, then those that are shown to be worse, a row each."""
         from opscope.npu.reports.frames import tiles_gate_frame
 
         return tiles_gate_frame(self)

@@ -19,7 +19,7 @@ class NotKnownError(Exception):
 
 
 class Window(NamedTuple):
-    """How a filter or a pooling window moves along one dimension; padding is that of both sides together."""
+    """Movement of a filter or a pooling window along one dimension; padding is that of both sides together."""
 
     size: int
     stride: int

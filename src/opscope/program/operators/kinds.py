@@ -596,7 +596,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 class Attribution(str, enum.Enum):
-    """How it is known what an operator is.
+    """Source of the knowledge what an operator is.
 
     ``exact``: a replay of XNNPACK's rewrites foretold every event of the call. ``aligned``: events and nodes fit
     together in one way by kind and order. ``ambiguous``: they fit in several ways. ``name``: the recorded name is all
@@ -610,7 +610,7 @@ class Attribution(str, enum.Enum):
 
 
 class AttentionPart(enum.Enum):
-    """What a kernel outside of delegates does for an attention."""
+    """Role of a kernel outside of delegates in an attention."""
 
     MASKING = "masking"
     """It makes or applies a mask, or guards the softmax."""

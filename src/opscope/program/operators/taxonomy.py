@@ -159,7 +159,7 @@ _DELEGATE_NODE = re.compile(r"\w*delegate\w*\Z", re.IGNORECASE)
 
 
 def classify_run(name: str, backend: str | None) -> OperatorClass:
-    """Return what an operator is, by its recorded name and by what ran it.
+    """Return the class of an operator, by its recorded name and by what ran it.
 
     A node that stands for what a delegate of LiteRT or an execution provider of ONNX Runtime compiled is a compiled
     region: the provider names such nodes with a number after its own name (``GetCapability`` of providers).

@@ -36,12 +36,12 @@ _TRAINING = "__et_training_"
 
 
 def backend_purpose(name: str) -> str:
-    """Return what a backend of ExecuTorch runs on; its name if it is not known."""
+    """Return the hardware that a backend of ExecuTorch runs on; the backend's name if it is not known."""
     return _BACKENDS.get(name, name)
 
 
 def program_purpose(methods: Iterable[str], operators: Iterable[str]) -> str | None:
-    """Return what a program is for, by its methods and portable operators; None if they do not tell.
+    """Return the purpose of a program, by its methods and portable operators; None if they do not tell.
 
     A program that trains has methods that state where gradients and parameters stand among its outputs.
     """

@@ -11,7 +11,7 @@ import msgspec
 
 
 class SmeSupport(str, enum.Enum):
-    """Whether an operator can run with SME or SME2."""
+    """Ability of an operator to run with SME or SME2."""
 
     ELIGIBLE = "eligible"
     NOT_ELIGIBLE = "not eligible"
@@ -32,7 +32,7 @@ class Form(str, enum.Enum):
 
 
 class Eligibility(msgspec.Struct, frozen=True):
-    """Whether a node can run with SME or SME2, and how that is known.
+    """Ability of a node to run with SME or SME2, and how that is known.
 
     Attributes:
         verdict: whether.
@@ -71,7 +71,7 @@ class Cause(str, enum.Enum):
 
 
 class PortableReason(msgspec.Struct, frozen=True):
-    """Why an operator was not delegated.
+    """Reason why an operator was not delegated.
 
     Attributes:
         cause: sort of the reason.
@@ -136,7 +136,7 @@ _SCALARS = "write Python numbers in the model as floats: an integer becomes an i
 
 
 def advice(operator: str, cause: Cause, evidence: str | None) -> str:
-    """Return what to do about an operator that no delegate took."""
+    """Return advice on an operator that no delegate took."""
     if operator.isupper():  # LiteRT's built-in operators; those of ExecuTorch have names of PyTorch
         option_advice = _OPTIONS_OF_LITERT.get(operator) if cause is Cause.OPTION else None
         return option_advice or _OF_LITERT.get(cause) or _BY_CAUSE.get(cause, _OF_LITERT[Cause.NOT_KNOWN])

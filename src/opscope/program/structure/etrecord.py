@@ -1,4 +1,4 @@
-"""What the exporter recorded about a model: operators of its graph, and the modules and source lines that caused them.
+"""The exporter's record of a model: operators of its graph, and the modules and source lines that caused them.
 
 Debug handles lead from a delegate's node or from an instruction to these operators. Handles start anew in each
 method.

@@ -1,4 +1,4 @@
-"""What an export states about the methods of its program, which callers can name: part of ``opscope.export/1``."""
+"""Statements of an export about its program's methods, which callers can name: part of ``opscope.export/1``."""
 
 from __future__ import annotations
 

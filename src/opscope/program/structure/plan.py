@@ -1,4 +1,4 @@
-"""What a program will do: its methods, their instructions, and the delegates they call.
+"""The plan of a program: its methods, their instructions, and the delegates they call.
 
 :class:`Executable` is the whole program with its values, arguments and positions in the file. It is a value;
 ``opscope.runtimes.executorch.pte`` reads it.
@@ -15,7 +15,7 @@ from opscope.program.structure.dtypes import NumberType
 
 
 class InstructionKind(str, enum.Enum):
-    """What an instruction does."""
+    """Kind of an instruction."""
 
     KERNEL = "kernel"
     DELEGATE = "delegate"
@@ -33,7 +33,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Dynamism(str, enum.Enum):
-    """Whether a tensor's sizes can differ between calls; of a bounded one the sizes are the upper bound."""
+    """Kind of sizes of a tensor, which may differ between calls; of a bounded one the sizes are the upper bound."""
 
     STATIC = "static"
     BOUNDED = "bounded"
@@ -73,7 +73,7 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
 
 
 class ListKind(str, enum.Enum):
-    """What the members of a list of values are."""
+    """Kind of the members of a list of values."""
 
     INTEGERS = "integers"
     TENSORS = "tensors"

@@ -127,7 +127,7 @@ def event_name(name: str) -> EventName:
 
 
 def folded(operator: str) -> str:
-    """An operator's name without case and blanks."""
+    """Return an operator's name without case and blanks."""
     return "".join(operator.split()).casefold()
 
 
@@ -250,7 +250,7 @@ _LARGEST = 20_000  # nodes; real delegates have hundreds
 
 
 class EventNodes(msgspec.Struct, frozen=True):
-    """What one event computed."""
+    """Nodes that one event computed."""
 
     nodes: tuple[int, ...]  # numbers of the payload's nodes, ascending; empty when they are not known
     main: int | None  # the node that the work is in; None when it is not known
@@ -336,7 +336,7 @@ _LEAST_INPUTS = dict.fromkeys(BINARY | _PRODUCTS, 2)
 
 
 def _instruction_set_profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lacks | None]]:
-    """Yield what instruction sets lack, the likely ones first; only graphs with half precision differ.
+    """Yield profiles of instruction sets, the likely ones first; only graphs with half precision differ.
 
     Source: ``GetOpActionFp16`` in ``src/subgraph/rewrites/cvt_to_fp32.cc`` of XNNPACK (2026), and the conditions in
     ``src/configs``. Products that quantise their left side themselves need packed kernels of half precision.
@@ -415,7 +415,7 @@ def _match_by_alignment(graph: XnnGraph, names: Sequence[str], problem: str) -> 
 
 
 def _find_inexplicable(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
-    """Return what no rewrite can explain; None if there is nothing.
+    """Return the first difference that no rewrite can explain; None if there is none.
 
     Convolutions and products are never added or joined, and other kinds never invented.
     """

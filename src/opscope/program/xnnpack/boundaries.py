@@ -109,11 +109,11 @@ class Links:
                 (self._makers if made else self._readers).setdefault(value, []).append(Link(number, inner_value))
 
     def makers(self, value: int) -> list[Link]:
-        """Instructions that write a value, in order; none for inputs of the method and for weights."""
+        """Return the instructions that write a value, in order; none for inputs of the method and for weights."""
         return self._makers.get(value, [])
 
     def readers(self, value: int) -> list[Link]:
-        """Instructions that read a value, in order; none for outputs of the method only."""
+        """Return the instructions that read a value, in order; none for outputs of the method only."""
         return self._readers.get(value, [])
 
     def argument(self, step: PlannedStep, inner_value: int) -> int | None:

@@ -18,7 +18,7 @@ UNKNOWN = "unknown"
 
 
 class QuantisationKind(str, enum.Enum):
-    """How integers of a value stand for real numbers."""
+    """Scheme by which integers of a value stand for real numbers."""
 
     NONE = "none"
     PER_TENSOR = "per tensor"
@@ -143,7 +143,7 @@ class XnnNode(msgspec.Struct, frozen=True):
 
 
 class ConstantData(msgspec.Struct, frozen=True):
-    """Where a constant stands."""
+    """Position of a constant."""
 
     offset: int | None  # from the start of the payload's constants; None for data that are found by a key
     size: int  # in bytes; 0 where the file does not say

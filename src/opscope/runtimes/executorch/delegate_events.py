@@ -72,7 +72,7 @@ def settle_delegate_rows(rows: DelegateRows) -> SettledRows:
 
 
 def _is_irregular(rows: DelegateRows, members: Ints, units: Mask) -> Mask:
-    """Return which rows are not plain durations one behind the other, or are in a call that is too short for them."""
+    """Mark rows that are not plain durations one behind the other, or are in a call that is too short for them."""
     start, end, call = rows.start[members], rows.start[members] + rows.duration[members], rows.parent[members]
     irregular = units[members] | (rows.duration[members] < 0)
     irregular[1:] |= (call[1:] == call[:-1]) & (start[1:] < end[:-1])

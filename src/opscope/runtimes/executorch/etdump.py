@@ -511,7 +511,7 @@ def _backends_of_events(delegate: str, is_delegate: Mask, is_xnnpack: Mask, leaf
 
 
 def _read_metadata(profile: Tables) -> tuple[bytes | None, ...]:
-    """Return what delegates attached to their events; None for empty vectors, which XNNPACK writes."""
+    """Return the metadata that delegates attached to their events; None for empty vectors, which XNNPACK writes."""
     first, count = profile.vector(5, 1)
     attached: list[bytes | None] = [None] * len(first)
     raw, remaining_bytes = profile.buffer.bytes, profile.buffer.size

@@ -146,7 +146,10 @@ _COMPILED_NODES = {"DISPATCH_OP": "NPU", "edgetpu-custom-op": "Edge TPU", "ethos
 
 
 def _region_backend(row: BenchmarkRow) -> str | None:
-    """Return what runs the part of the graph that a node stands for; None for an operator of LiteRT's own kernels."""
+    """Return the backend of the part of the graph that a node stands for.
+
+    None for an operator of LiteRT's own kernels.
+    """
     if row.inner is not None or classify_run(row.kind, None) != COMPILED_REGION:
         return None
     node = _DELEGATE_NAME.match(row.kind)

@@ -132,7 +132,7 @@ class _Listed(NamedTuple):
     total: dict[str, float]
 
     def missing(self) -> str:
-        """Return what is missing in the table, judged by its own figures; empty if they agree."""
+        """Return a sentence on gaps in the table, judged by its own figures; empty if they agree."""
         observed, shares = self.total.get("observed"), sum(share for _, share in self.rows)
         if observed is not None and observed != len(self.rows):
             return f"a table has {counted_text(len(self.rows), 'operator')}, and its last line counts {observed:.0f}"

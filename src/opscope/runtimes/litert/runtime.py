@@ -68,7 +68,7 @@ class LiteRt(Runtime):
         return interpreter_here(reason) if reason else target or self.target(target_name)
 
     def _unknown_api_text(self) -> str | None:
-        """Return that the compiled-model API of the installed release is unknown, as a sentence.
+        """Return the sentence that the compiled-model API of the installed release is unknown.
 
         None if it is known.
         """

@@ -106,7 +106,7 @@ class InterpreterTarget(PackageTarget):
         super().__init__(INTERPRETER_MODULES, TRACE, lambda: library.library, lambda: versions, reason, python=python)
 
     def capabilities(self) -> Capabilities:
-        """Return its capabilities; operators can only be timed if a library can be built here."""
+        """Return the target's capabilities; operators can only be timed if a library can be built here."""
         untraceable = None
         try:
             _ = self._recorder_path
@@ -115,7 +115,7 @@ class InterpreterTarget(PackageTarget):
         return super().capabilities()._replace(untraceable=untraceable)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism can do for the library. Raises FeatureError if the library cannot be switched."""
+        """Return the offer of a mechanism for the library. Raises FeatureError if the library cannot be switched."""
         offer = super().offer(mechanism)
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             self._library_switch().prepared_with(mechanism, [], Path(directory))

@@ -66,7 +66,7 @@ class LitertInference(msgspec.Struct, frozen=True):
 
 
 class LitertTrace(msgspec.Struct, frozen=True):
-    """What a process recorded."""
+    """Records of a process."""
 
     schema: str  # name and version of this format
     runtime: str  # version of LiteRT
@@ -188,7 +188,7 @@ class _Graphs:
         self._main: int | None = None  # the graph of the signature that is called; not known before it is invoked
 
     def begin(self, event: EventRow, row: int) -> None:
-        """An event that others can lie in, as a row of the table."""
+        """Return an event that others can lie in, as a row of the table."""
         if event.tag == INVOKE and event.type in INVOKE_TYPES:
             self._called[row] = self._graph_number(event)
             self._main = self._graph_number(event) if self._main is None else self._main

@@ -61,7 +61,7 @@ _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, sub
 
 
 class PreparedRun(NamedTuple):
-    """What a runtime adds to a run of its runner."""
+    """Additions of a runtime to a run of its runner."""
 
     flags: Mapping[str, object]  # of the runner, beside those that all runners have
     sent: Mapping[str, SentFile]  # files that it reads, by the flags that name them
@@ -240,7 +240,7 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         return self._descriptions[key]
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism that switches CPU features can do for the runner's libraries."""
+        """Return the offer of a mechanism that switches CPU features for the runner's libraries."""
         return (
             SwitchOffer(mechanism, self.probe())
             if mechanism is Mechanism.CPUINFO

@@ -53,7 +53,7 @@ class SessionCall(msgspec.Struct, frozen=True):
 
 
 class SessionGraph(msgspec.Struct, frozen=True):
-    """What ONNX Runtime made of a model."""
+    """Graph that ONNX Runtime made of a model."""
 
     schema: str  # :data:`SCHEMA`
     runtime: str  # version of ONNX Runtime

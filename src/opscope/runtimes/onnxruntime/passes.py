@@ -1,4 +1,4 @@
-"""How ONNX Runtime's passes over a graph change operators and tensors, as far as attribution has to know it.
+"""Changes to operators and tensors by ONNX Runtime's passes over a graph, as far as attribution has to know them.
 
 Seen with 1.20 to 1.32, and read in ``onnxruntime/core/optimizer``: the quantised form of a node (``QDQ``),
 channels last (``nhwc_transformer``), blocks of channels (``nchwc_transformer``), casts around nodes that lack

@@ -77,7 +77,7 @@ def _rows_of_run(rows: Sequence[ProfileRow], before: int) -> list[ProfileRow]:
 
 
 def _read_back(rows: Sequence[ProfileRow], position: int, graph: OnnxGraph) -> tuple[list[_Ran], int] | None:
-    """Return what ran of a graph, the last node first, and the position before it.
+    """Return the nodes that ran of a graph, the last one first, and the position before it.
 
     None if the rows are of another graph.
     """
@@ -140,7 +140,7 @@ def _merge_runs(runs: Sequence[list[_Ran]]) -> list[_Ran]:
 
 
 def _pair_nodes(graph: OnnxGraph, ran: Sequence[_Ran], model_graph: OnnxGraph | None) -> dict[int, _Ran]:
-    """Return what ran by the position of its node: by name, by position in the original model, or by order."""
+    """Return the nodes that ran, by position in the graph: by name, position in the original model, or order."""
     ran_by_position: dict[int, _Ran] = {}
     last = {ran_node.name: ran_node for ran_node in reversed(ran) if ran_node.name}
     node_names = {node.name for node in graph.nodes}
@@ -186,7 +186,7 @@ def _session_node(
 def _with_weights(
     node: OnnxNode, tensors: Sequence[SessionTensor], stored: Mapping[str, SessionTensor]
 ) -> tuple[SessionTensor, ...]:
-    """Return what a node read, including the weights that its kernel packed and the profile omits.
+    """Return the tensors that a node read, including the weights that its kernel packed and the profile omits.
 
     Weights are inserted in the order of the inputs. If that fails, the tensors are those of the profile.
     """

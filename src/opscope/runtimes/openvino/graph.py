@@ -47,7 +47,7 @@ class RunNode(msgspec.Struct, frozen=True):
 
 
 class OpenVinoGraph(msgspec.Struct, frozen=True):
-    """What OpenVINO made of a model."""
+    """Graph that OpenVINO made of a model."""
 
     schema: str  # :data:`SCHEMA`
     runtime: str  # version of OpenVINO

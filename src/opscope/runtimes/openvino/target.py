@@ -62,7 +62,7 @@ class OpenVinoTarget(PackageTarget):
         return LibrarySwitch(self._host, self._asking)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism can do. SSE4 fields cannot be cleared: OpenVINO compiles no model without them."""
+        """Return the offer of a mechanism. SSE4 fields cannot be cleared: OpenVINO compiles no model without them."""
         offer = super().offer(mechanism)
         lowest = [name for name in offer.probe.fields if name.startswith("sse4")]
         return offer._replace(probe=msgspec.structs.replace(offer.probe, needed=lowest))

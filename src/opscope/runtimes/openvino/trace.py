@@ -59,7 +59,7 @@ class TracedCall(msgspec.Struct, frozen=True):
 
 
 class OpenVinoTrace(msgspec.Struct, frozen=True):
-    """What a process recorded of its calls."""
+    """Records of a process about its calls."""
 
     schema: str  # name and version of this format
     runtime: str  # version of OpenVINO
@@ -99,7 +99,7 @@ class OpenVinoTraceReader:
 
 
 def _find_impossible_value(trace: OpenVinoTrace) -> str | None:
-    """Return what is impossible in a trace, as a sentence; None if it is sound."""
+    """Return the first impossible value of a trace, as a sentence; None if it is sound."""
     if trace.schema != SCHEMA:
         return f"its schema is {trace.schema!r}, not {SCHEMA}"
     if trace.unit_ns not in _UNITS:

@@ -140,7 +140,7 @@ def _check_agreement(record: ExportRecord, log: Path) -> None:
 
 
 def _disagreement_advice(record: ExportRecord, method: MethodExport) -> str:
-    """Return what to try if outputs disagree."""
+    """Return advice on outputs that disagree."""
     if record.dtype in QUANTISED:
         return "calibrate with real inputs, or keep sensitive submodules in fp32: Quantisation(calibration=, skip=)"
     stayed = {group.operator for group in method.delegation.portable}

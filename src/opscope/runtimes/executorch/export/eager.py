@@ -1,4 +1,4 @@
-"""What a model gives to be exported: modules, example inputs, dynamic shapes and the choice of quantisation."""
+"""A model's parts for its export: modules, example inputs, dynamic shapes and the choice of quantisation."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def export_error(step: str, error: BaseException, graphs: Iterable[Any] = ()) ->
 
 
 def advice(message: str) -> str:
-    """Return what to try, judged by the message and the functions in which it was raised."""
+    """Return advice on an error, by its message and the functions in which it was raised."""
     for pattern, hint in _ADVICE:
         if re.search(pattern, message):
             return hint

@@ -33,7 +33,7 @@ class NormInFp32(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """A tensor of the same shape and type."""
+        """Return a tensor of the same shape and type."""
         if x.dtype is torch.float32:
             result: Tensor = self.norm(x)
             return result
@@ -56,7 +56,7 @@ class NearestTwice(nn.Module):
         self.register_buffer("weight", weight)
 
     def forward(self, image: Tensor) -> Tensor:
-        """An image of shape (batch, channels, 2 * height, 2 * width)."""
+        """Return an image of shape (batch, channels, 2 * height, 2 * width)."""
         return nn.functional.conv_transpose2d(image, self.weight, stride=_PAIR)
 
 

@@ -164,7 +164,7 @@ def build() -> EagerModel:
 
 
 def model_names(directory: Path) -> list[str]:
-    """Names of the models in a directory, files that define ``build``; none when there is no such directory."""
+    """Return the names of a directory's models, files that define ``build``; none when there is no such directory."""
     files = sorted(directory.glob("*.py")) if directory.is_dir() else []
     return [file.stem for file in files if not file.stem.startswith("_") and _defines_model(file)]
 

@@ -191,7 +191,7 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
         return build_runtime(arch, cache)
 
     def capabilities(self) -> Capabilities:
-        """Return its capabilities; it has all of them, and the kernels that it calls can be counted."""
+        """Return the runner's capabilities; it has all of them, and the kernels that it calls can be counted."""
         return Capabilities(
             brought=self.brought_files,
             host=self._host,
@@ -213,7 +213,7 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
         return probe_answer(answer.isa, answer.struct_size, reading, self.program.arch)
 
     def _library_switch(self) -> LibrarySwitch:
-        """Return what switches features for the libraries that ask the CPU for those by which kernels are chosen."""
+        """Return the switch for the libraries that ask the CPU for the features by which kernels are chosen."""
         backend = backend_of(self.program)
         return self._runner_starter.switch(
             [backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], lambda: self.probed

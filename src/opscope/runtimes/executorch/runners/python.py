@@ -62,7 +62,7 @@ _INSTALL = "on the device: PYTHON -m pip install executorch==1.5.1 torch==2.13.0
 
 
 def no_runner_hint() -> str:
-    """Return what to install so that programs can run here."""
+    """Return the packages to install so that programs can run here."""
     compiler = "install a C++17 compiler for the native runner (Debian: apt install g++, macOS: xcode-select --install)"
     return f"{compiler}, or torch for the Python bindings ({install_command('executorch')})"
 
