@@ -32,7 +32,7 @@ from opscope.core.errors import (
     UsageError,
 )
 from opscope.core.stats.effect import Verdict
-from opscope.experiment.config_rules import read_experiments
+from opscope.experiment.config_rules import read_opscope_config
 from opscope.measurements.analyses import comparison_within
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, headline
@@ -294,7 +294,7 @@ def test_a_finished_profile_can_be_given_more_rounds(tmp_path: Path) -> None:
 
 def test_a_file_and_the_command_line_have_the_same_defaults(tmp_path: Path) -> None:
     """Settings and a file that names nothing but a model ask for the same."""
-    from_file = read_experiments({"model": "m"}, tmp_path / "some.toml").experiments[0]
+    from_file = read_opscope_config({"model": "m"}, tmp_path / "some.toml").experiments[0]
     assert from_file.own() == Settings().own()
 
 

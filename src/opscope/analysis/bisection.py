@@ -173,7 +173,7 @@ def max_measured_states(count: int) -> int:
 
 
 def search(count: int, level: Callable[[int], StateLevel]) -> SearchResult:
-    """Search for the change by halving; a state without an answer is replaced by the next one beside the middle."""
+    """Search for the change by halving; a state without an answer is replaced by the one nearest to the middle."""
     low, high, tried = 0, count - 1, 0
     unknown: set[int] = set()
     while tried < max_measured_states(count):

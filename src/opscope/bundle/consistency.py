@@ -32,7 +32,7 @@ _NO_HASH = "none: it is nested too deeply"
 
 
 def path_fault(path: str) -> str | None:
-    """Return why a path cannot be one within a bundle. None if it can, whatever stands there."""
+    """Return why a path cannot lie within a bundle; None if it can, whether or not the file exists."""
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or re.match(r"[A-Za-z]:", path):
         return "is not a path within the bundle"
@@ -99,7 +99,7 @@ def unusable(manifest: Manifest) -> Iterator[str]:
 
 
 def absent_facts(manifest: Manifest) -> Iterator[Problem]:
-    """Yield the facts that a bundle always states and this one does not."""
+    """Yield the facts that a manifest always states and the given one lacks."""
     facts: dict[str, object] = {
         f"{at}.{name}": getattr(model, name)
         for at, model in manifest.models.items()

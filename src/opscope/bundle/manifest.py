@@ -541,7 +541,7 @@ class Repetition(msgspec.Struct, frozen=True):
 
     @property
     def is_unread(self) -> bool:
-        """Return whether it ran, but a bug in opscope keeps its trace from being read."""
+        """Return whether the repetition ran, but a bug in opscope keeps its trace from being read."""
         return self.failure is not None and self.failure.kind is FailureKind.BUG
 
     @property

@@ -43,7 +43,7 @@ class SwitchOffer(NamedTuple):
 
     @property
     def fixed(self) -> frozenset[str]:
-        """Fields that it cannot switch off."""
+        """Fields that the mechanism cannot switch off."""
         return frozenset((*self.probe.needed, *(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())))
 
     @property
@@ -94,10 +94,10 @@ class RunTarget(ABC):
 
     @abstractmethod
     def probe(self) -> ProbeAnswer:
-        """Return the CPU's features as the runtime there sees them.
+        """Return the CPU's features as the target's runtime sees them.
 
         Raises:
-            MissingDependencyError: the runtime is not installed there.
+            MissingDependencyError: the runtime is not installed on the target.
             FeatureError: the CPU or the library is not one whose features can be switched.
         """
 
@@ -117,10 +117,10 @@ class RunTarget(ABC):
         """
 
     def check_honoured(self, job: Job) -> None:
-        """Refuse a job of which it would drop a setting.
+        """Refuse a job with a setting that the target would drop.
 
         Raises:
-            UsageError: it has such a setting; the message names it.
+            UsageError: the job has such a setting; the message names it.
         """
         requested = {
             name for carrier in (job, job.variant) for name in SETTINGS_OF_A_JOB if getattr(carrier, name, None)
@@ -134,7 +134,7 @@ class RunTarget(ABC):
             raise UsageError(f"the runner there does not support {' or '.join(words)}", where=words[0], hint=hint)
 
     def ceilings(self, variant: Variant) -> Ceilings | None:  # noqa: ARG002 - for those that can
-        """Return the ceilings there, measured in their own process; None if this target cannot measure them.
+        """Return the ceilings of the target, measured in their own process; None if it cannot measure them.
 
         Args:
             variant: whose features are cleared and whose threads run, with the switch's mechanism stated.
@@ -147,7 +147,7 @@ class RunTarget(ABC):
         return None
 
     def identity(self) -> MachineIdentity | None:
-        """Return what ceilings depend on there; None if stored ones must not be used.
+        """Return the facts of the machine that ceilings depend on; None if stored ceilings must not be used.
 
         Raises:
             OpscopeError: it cannot be asked.
@@ -166,14 +166,14 @@ class RunTarget(ABC):
         raise RunError("this target does not store ceilings")
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """Return what a mechanism can do there.
+        """Return which features a mechanism can switch on the target.
 
         Args:
             mechanism: any; ``cpuinfo`` is that of :meth:`RunTarget.probe`.
 
         Raises:
-            FeatureError: it cannot be used there; the message says why.
-            MissingDependencyError: it needs something that is not installed.
+            FeatureError: the mechanism cannot be used on the target; the message says why.
+            MissingDependencyError: the mechanism needs something that is not installed.
         """
         if mechanism is Mechanism.CPUINFO:
             return SwitchOffer(mechanism, self.probe())
@@ -181,22 +181,22 @@ class RunTarget(ABC):
         raise FeatureError(problem, hint="leave out --switch")
 
     def capabilities(self) -> Capabilities:
-        """Return what it can and cannot do; by default it traces on request, and can be switched."""
+        """Return what the target can and cannot do; by default it traces on request, and can be switched."""
         return Capabilities()
 
     def of(self, variant: str) -> RunTarget:  # noqa: ARG002 - for those that are made of several
-        """Return the target that a variant runs on: its own one of several, else this one."""
+        """Return the target that a variant runs on: one of several targets, or the only one."""
         return self
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:  # noqa: ARG002 - for those that others use
-        """Hold it for this process alone, and leave it as it was found.
+        """Hold the target for this process alone, and leave it as it was found.
 
         Args:
-            request: what to do when another run measures there; see :meth:`opscope.hosts.host.Host.reserved`.
+            request: what to do when another run measures on the target; see :meth:`opscope.hosts.host.Host.reserved`.
 
         Raises:
-            BusyError: another run measures there.
-            DeviceError: it cannot be reached.
+            BusyError: another run measures on the target.
+            DeviceError: the target cannot be reached.
         """
         return nullcontext()
 

@@ -79,7 +79,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
 
 
 def separate_bundles_note(baseline: Side, candidate: Side) -> list[str]:
-    """Return what it means that the sides come from two bundles, as one sentence; empty for one bundle."""
+    """Return a sentence on what follows if the sides come from two bundles; empty if they come from one."""
     if baseline.bundle is None or candidate.bundle is None:
         return []
     if baseline.bundle.path.resolve() == candidate.bundle.path.resolve():

@@ -220,7 +220,7 @@ def _outer_products_text(operator: CountedOperator) -> str:
 
 
 def _filled_lanes(operator: CountedOperator) -> float | None:
-    """Return the share of the lanes of an operator's multiplications that it needs; None if unknown."""
+    """Return the share of the lanes of its multiplications that an operator needs; None if unknown."""
     return operator.held_macs / operator.mac_capacity if operator.held_macs else None
 
 

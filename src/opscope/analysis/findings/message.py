@@ -256,9 +256,9 @@ def _is_repetition(message: Message, earlier: Message, times: Mapping[OperatorKe
     )
 
 
-def _common_time(message: Message, other: Message, times: Mapping[OperatorKey, float]) -> float:
+def _common_time(message: Message, earlier: Message, times: Mapping[OperatorKey, float]) -> float:
     """Return the time of the operators that two findings are both about."""
-    return sum(times.get(operator, 0.0) for operator in set(message.operators) & set(other.operators))
+    return sum(times.get(operator, 0.0) for operator in set(message.operators) & set(earlier.operators))
 
 
 def _overlap_note(message: Message, seen: Sequence[Message], times: Mapping[OperatorKey, float]) -> str | None:

@@ -49,12 +49,12 @@ class PlannedOperator(NamedTuple):
 
     @property
     def delegated(self) -> bool:
-        """Return whether XNNPACK runs it."""
+        """Return whether XNNPACK runs the operator."""
         return self.reason is None
 
     @property
     def only_sizes(self) -> bool:
-        """Return whether it computes with sizes and touches no tensor's data."""
+        """Return whether the operator computes with sizes and touches no tensor's data."""
         return self.reason is not None and self.reason.cause is Cause.SIZES
 
     @property

@@ -255,8 +255,8 @@ def one_mode(evidence: QualityEvidence) -> Message:
         return not_checked(check, "there is no series of inferences")
     if len(double) <= AFFECTED * len(series):
         return passed(check, f"inferences of {len(series) - len(double)} of {len(series)} processes are unimodal")
-    name, one = double[0]
-    values = " and ".join(f"{time_text(mode.location)} ({share_text(mode.share)})" for mode in one.modes)
+    name, first_series = double[0]
+    values = " and ".join(f"{time_text(mode.location)} ({share_text(mode.share)})" for mode in first_series.modes)
     return concern(
         check,
         Grade.USABLE,

@@ -126,7 +126,7 @@ class LedgerRow(PartCost, frozen=True):
 
     @property
     def impossible(self) -> bool:
-        """Return whether it moves more than the machine can."""
+        """Return whether the operators seem to move more bytes per second than the machine can."""
         return self.bandwidth is not None and self.bandwidth.low > MOST
 
 

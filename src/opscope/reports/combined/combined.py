@@ -75,7 +75,7 @@ _FEW = 0.001
 
 
 class BundlePart(NamedTuple):
-    """Bundle of a combined report: its unique name there, its directory, and the content of its own report."""
+    """Bundle of a combined report: its name, unique in the report, its directory, and the content of its own report."""
 
     label: str
     path: str

@@ -635,7 +635,7 @@ def sum_complete_counts(counts: Sequence[int | None]) -> int | None:
 
 
 def instruction_count_sentence(work: Work | None) -> str:
-    """Return what the instructions beside times are, as one sentence; empty if nobody counted them."""
+    """Return a sentence on what the counts of instructions are, which are no times; empty if nobody counted."""
     return f"Instructions are exact counts, not time: {work.counter}, {work.processor}." if work else ""
 
 

@@ -56,7 +56,7 @@ class TrackGroup(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Track of a process: its number there, its name, and the events that it holds."""
+    """Track of a process: its number within the process, its name and its events."""
 
     number: int
     name: str

@@ -85,7 +85,7 @@ class KernelSection(NamedTuple):
 
 
 def kernel_section(content: ReportContent) -> KernelSection | None:
-    """Return the kernels of the shown variant and of those beside it; None if nobody looked for kernels."""
+    """Return the kernels of the shown variant and of variants with its thread count; None if nobody looked."""
     view = content.kernels
     if view is None:
         return None
