@@ -54,6 +54,12 @@ RUNS = (
     HintRun("export MODEL --out DIRECTORY", "export toy_cnn --out export2"),
     HintRun("export {name}", "export toy_cnn --out export3"),
     HintRun("export {}", "export toy_cnn --out export4"),
+    HintRun("tune MODEL", "tune cnn.onnx --minutes 0.1 --lock warn --out tuned1", (0, 20)),
+    HintRun(
+        "tune MODEL --try {}={}",
+        "tune cnn.onnx --try graph_optimization_level=basic --minutes 0.1 --lock warn --out tuned2",
+        (0, 20),
+    ),
     HintRun("history --by commit", "history latency --store runs --by commit"),
     HintRun("init --model NAME", "init --model my_network"),
     HintRun("init --model writes", "init --model my_other_network"),

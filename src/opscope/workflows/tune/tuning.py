@@ -282,7 +282,7 @@ def _replayed_candidates(earlier: Tuning, directory: Path) -> list[TuningCandida
     finalists = [row.candidate for row in earlier.candidates if row.confirmed]
     candidates = [candidate for candidate in finalists if candidate.name == earlier.winner] or finalists
     if not candidates or not is_bundle(directory / BUNDLE):
-        raise UsageError("nothing was confirmed there", where=directory, hint="opscope tune MODEL searches again")
+        raise UsageError("nothing was confirmed there", where=directory, hint="search again with `opscope tune MODEL`")
     for candidate in (earlier.base.candidate, *candidates):
         for key, value in candidate.options.items():
             if any(separator in value for separator in "/\\"):
