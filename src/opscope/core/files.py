@@ -45,7 +45,7 @@ def refusal(error: OSError, path: Path) -> tuple[str, str]:
     if error.errno in {errno.ENOTDIR, errno.EEXIST} and (file := _not_a_directory(path)):
         return f"{file} is not a directory", "choose a place in a directory"
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return "permission denied", f"choose a place that you can write to; {_denying(path)} denies it"
+        return "permission denied", f"choose a place that you can write to; {_find_denied_path(path)} denies it"
     return _SAID.get(error.errno or 0, (error.strerror or str(error), _ELSEWHERE))
 
 
@@ -55,13 +55,13 @@ def unknown_refusal(error: OSError) -> tuple[str, str | None]:
 
 
 def _not_a_directory(path: Path) -> Path | None:
-    """The first part of a path that is there and no directory."""
-    there = (part for part in reversed(path.parents) if os.path.lexists(part))
-    return next((part for part in there if not os.path.isdir(part)), None)  # noqa: PTH112 - Path.is_dir may raise
+    """Return the first part of a path that exists and is no directory; None if there is none."""
+    existing = (part for part in reversed(path.parents) if os.path.lexists(part))
+    return next((part for part in existing if not os.path.isdir(part)), None)  # noqa: PTH112 - Path.is_dir may raise
 
 
-def _denying(path: Path) -> Path:
-    """What denies it: the file that is there, or the directory that it would be in."""
+def _find_denied_path(path: Path) -> Path:
+    """Return the path that denies access: the file if it exists, else the directory that it would be in."""
     if os.path.lexists(path) and not os.access(path, os.W_OK):
         return path
     return next((part for part in path.parents if os.path.lexists(part)), path)
@@ -78,7 +78,7 @@ _HINT = "write its content to a file first: opscope reads inputs more than once 
 
 @contextlib.contextmanager
 def opened(path: Path, hint: str | None = None) -> Iterator[IO[bytes]]:
-    """A regular file, open for reading.
+    """Open a regular file for reading within the block.
 
     Pipes, process substitutions among them, are refused as devices are: the first bytes of a file are read before the
     rest, its hash beside it, and a gate or a validation reads it again; and opening a pipe that nobody writes to never
@@ -89,20 +89,24 @@ def opened(path: Path, hint: str | None = None) -> Iterator[IO[bytes]]:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """The same as a plain file object."""
-    kind = _kind(path.stat().st_mode)
+    """Open a regular file for reading; the caller closes it.
+
+    Raises:
+        TraceFormatError: it is a pipe, a device or a socket.
+    """
+    kind = _special_kind(path.stat().st_mode)
     if kind is None:
         # A pipe that took the file's place meanwhile is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        kind = _kind(os.fstat(descriptor).st_mode)
+        kind = _special_kind(os.fstat(descriptor).st_mode)
         if kind is None:
             return os.fdopen(descriptor, "rb")
         os.close(descriptor)
     raise TraceFormatError(f"{kind}, not a regular file", where=path, hint=_HINT)
 
 
-def _kind(mode: int) -> str | None:
-    """What something is that is not read; None for a file, and for a directory, which the system refuses to read."""
+def _special_kind(mode: int) -> str | None:
+    """Return what a pipe, device or socket is, in words; None for files and directories."""
     return _KINDS.get(stat.S_IFMT(mode))
 
 
@@ -121,7 +125,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def text_of(path: Path) -> str:
-    """The text of a small file of the system's, without blanks at its ends; empty where it cannot be read."""
+    """Return the text of a small file of the system, without blanks at its ends; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -129,7 +133,7 @@ def text_of(path: Path) -> str:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names what is written to directly: a device, a FIFO, a socket, an open descriptor."""
+    """Return whether a path is written to directly: a device, a FIFO, a socket, an open descriptor."""
     if descriptor_of(path) is not None:
         return True
     try:
@@ -140,7 +144,7 @@ def is_stream(path: Path) -> bool:
 
 
 def descriptor_of(path: Path) -> int | None:
-    """The descriptor of this process that a path stands for, as ``/dev/stdout`` does for 1; None for all others."""
+    """Return the descriptor of this process that a path stands for, such as 1 for ``/dev/stdout``; else None."""
     homes = {os.path.realpath(home) for home in _DESCRIPTORS}
     for _ in range(8):  # links to links: /dev/stdout leads to /proc/self/fd/1
         if path.name.isdecimal() and os.path.lexists(path) and os.path.realpath(path.parent) in homes:
@@ -152,13 +156,13 @@ def descriptor_of(path: Path) -> int | None:
 
 
 def place_beside(file: Path, program: Path) -> str:
-    """Where a file goes that is copied along with a program: as it lies below the program's directory, else beside."""
+    """Return where a file goes that is copied with a program: as it lies below that directory, else beside."""
     below = file.is_relative_to(program.parent) and file.parent != program.parent
     return file.relative_to(program.parent).as_posix() if below else file.name
 
 
 def leads_out(name: str) -> bool:
-    """Whether the name of an archive's member, or of a file that another machine sent, is not one below a directory."""
+    """Return whether an archive member's or remote file's name could lead outside the directory it is put into."""
     climbs = name.startswith("/") or ".." in name.split("/")
     return climbs or "\\" in name or "\0" in name or name[1:2] == ":"
 

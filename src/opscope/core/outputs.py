@@ -67,7 +67,7 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
         if nothing_lost:
             continue
         _check_inputs(output, read)
-        for key in _identities(output.path):
+        for key in _file_identities(output.path):
             if key in seen:
                 problem = f"{seen[key]} and {output.option} name the same file"
                 raise OverwriteError(problem, where=output.path, hint="name two files")
@@ -87,7 +87,7 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if stat.S_ISREG(status.st_mode):
-            proved = status.st_size == 0 or mark_of(path) not in {None, RECORD} or _is_remembered(path)
+            proved = status.st_size == 0 or mark_of(path) not in {None, RECORD} or _was_written_here(path)
         else:
             proved = follow
     if not proved:
@@ -106,12 +106,12 @@ def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool
         with open_atomically(path, follow=follow, may_replace=partial(_check_kind, unmarked)) as file:
             file.writelines([content] if isinstance(content, bytes) else content)
         for sha256 in unmarked:
-            _remember(sha256)
+            _record_hash(sha256)
     return list(files)
 
 
 def mark_of(path: Path) -> str | None:
-    """What a regular file is, by the mark that opscope leaves in files of this kind; None without one."""
+    """Return what a regular file is, by the mark that opscope leaves in it; None without a mark."""
     with path.open("rb") as file:
         head = file.read(_ENDS)
         file.seek(max(0, os.fstat(file.fileno()).st_size - _ENDS))
@@ -119,16 +119,16 @@ def mark_of(path: Path) -> str | None:
     json = _JSON.match(head)
     if json:
         return (json[1] + json[2]).decode()
-    known = [name for name, pattern in _HEADS if pattern.match(head)]
-    known += [name for name, pattern in _TAILS if pattern.search(tail)]
+    kinds = [name for name, pattern in _HEADS if pattern.match(head)]
+    kinds += [name for name, pattern in _TAILS if pattern.search(tail)]
     header = _HEADER.match(head)
     if header and not head.startswith(_KIT_HEADER):
-        known.append(f"CSV of {header[0].decode().strip()}")
-    return known[0] if known else None
+        kinds.append(f"CSV of {header[0].decode().strip()}")
+    return kinds[0] if kinds else None
 
 
 def marked_markdown(text: str) -> str:
-    """Markdown with the mark at its end, which no renderer shows."""
+    """Return Markdown with the mark at its end, which no renderer shows."""
     return f"{text.rstrip()}\n\n{MARKDOWN_MARK}\n"
 
 
@@ -139,70 +139,70 @@ def _check_kind(unmarked: list[str], old: Path, new: Path) -> None:
         unmarked.append(sha256_of(new))
     if not os.path.lexists(old) or old.stat().st_size == 0:
         return
-    there = mark_of(old)
-    if there != mark or (mark is None and not _is_remembered(old)):
-        problem = f"the file exists and has other content ({there or 'no opscope mark'}, not {mark or 'this'})"
+    old_mark = mark_of(old)
+    if old_mark != mark or (mark is None and not _was_written_here(old)):
+        problem = f"the file exists and has other content ({old_mark or 'no opscope mark'}, not {mark or 'this'})"
         raise OverwriteError(problem, where=old, hint=_HINT)
 
 
 def _check_inputs(output: Output, inputs: Iterable[Path]) -> None:
-    own = _identities(output.path)
+    output_identities = _file_identities(output.path)
     for path in inputs:
-        if own & _identities(path):
+        if output_identities & _file_identities(path):
             problem = f"{output.option} names an input, which it would replace"
             raise OverwriteError(problem, where=output.path, hint="name another file")
-    if _is_part(output.path):
+    if _is_bundle_file(output.path):
         problem = f"{output.option} names a file of a bundle"
         raise OverwriteError(problem, where=output.path, hint="name a file outside the bundle")
 
 
-def _is_part(file: Path) -> bool:
-    """Whether a file that is there lies in a bundle."""
-    records = (place / "manifest.json" for place in Path(os.path.realpath(file)).parents)
+def _is_bundle_file(file: Path) -> bool:
+    """Return whether a file exists and lies in a bundle."""
+    records = (directory / "manifest.json" for directory in Path(os.path.realpath(file)).parents)
     return file.is_file() and any(record.is_file() and mark_of(record) == RECORD for record in records)
 
 
-def _identities(path: Path) -> set[object]:
-    """What tells a file from all others: its real path, and its number on its device where it is there."""
+def _file_identities(path: Path) -> set[object]:
+    """Return what distinguishes a file: its real path, and its number on its device if it exists."""
     identities: set[object] = {os.path.realpath(path)}
     if path.exists():
-        there = path.stat()
-        identities.add((there.st_dev, there.st_ino))
+        status = path.stat()
+        identities.add((status.st_dev, status.st_ino))
     return identities
 
 
-def _ledger() -> Path | None:
+def _ledger_path() -> Path | None:
     try:
         return cache_directory() / _LEDGER
     except StorageError:
         return None
 
 
-def _lines() -> Iterator[bytes]:
-    place = _ledger()
-    if place is not None and place.is_file():
-        with place.open("rb") as file:
+def _read_ledger() -> Iterator[bytes]:
+    ledger = _ledger_path()
+    if ledger is not None and ledger.is_file():
+        with ledger.open("rb") as file:
             yield from file
 
 
-def _is_remembered(path: Path) -> bool:
-    """Whether opscope wrote exactly these bytes, on this machine."""
-    return _is_kept(sha256_of(path))
+def _was_written_here(path: Path) -> bool:
+    """Return whether opscope wrote exactly these bytes on this machine."""
+    return _is_recorded(sha256_of(path))
 
 
-def _is_kept(sha256: str) -> bool:
-    wanted = f"{sha256}\n".encode()
-    return any(line == wanted for line in _lines())
+def _is_recorded(sha256: str) -> bool:
+    entry = f"{sha256}\n".encode()
+    return any(line == entry for line in _read_ledger())
 
 
-def _remember(sha256: str) -> None:
-    """Keep the hash of a file that was written; where nothing can be kept, it will not be replaced later."""
-    place = _ledger()
-    if place is None or _is_kept(sha256):
+def _record_hash(sha256: str) -> None:
+    """Record the hash of a file that was written; a file whose hash cannot be recorded is never replaced."""
+    ledger = _ledger_path()
+    if ledger is None or _is_recorded(sha256):
         return
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("ab") as file:
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+        with ledger.open("ab") as file:
             file.write(f"{sha256}\n".encode())
     except OSError:
         return

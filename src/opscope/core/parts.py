@@ -31,7 +31,7 @@ _FORESEEN = (OpscopeError, OSError, MemoryError)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _LONGEST = 200
 
-_own = threading.local()
+_thread = threading.local()
 _command: list[list[PartFailure]] = []
 
 
@@ -46,32 +46,32 @@ class PartFailure:
 
     @property
     def because(self) -> str:
-        """Why it is not known, for people."""
+        """Return why it is unknown, in words."""
         return f"a bug in opscope ({self.reason})"
 
     @property
     def unreadable(self) -> str:
-        """Why a repetition whose trace it is does not count."""
+        """Return why a repetition with this trace does not count."""
         return f"its trace cannot be read because of {self.because}"
 
     @property
     def sentence(self) -> str:
-        """What is not known, and why."""
+        """Return what is unknown, and why."""
         return f"{self.part}: unknown because of {self.because}"
 
     @property
     def file_name(self) -> str:
-        """Name of the file of its traceback."""
+        """Return the name of the file that keeps its traceback."""
         return f"{re.sub(r'[^A-Za-z0-9_.]+', '-', self.part).strip('-')}.txt"
 
 
 def part(name: str, compute: Callable[[], Value], default: Value) -> Value:
-    """What a computation gives; where it meets a bug of ours, what the rest goes on with in its place."""
+    """Return what a computation gives; if it meets an opscope bug, record the failure and return ``default``."""
     return explained(name, compute, lambda _: default)
 
 
 def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[PartFailure], Instead]) -> Value | Instead:
-    """The same for what can say itself why it is not known."""
+    """Return what a computation gives; if it meets an opscope bug, record it and return ``otherwise(failure)``."""
     try:
         return compute()
     except Exception as error:
@@ -79,9 +79,11 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
         if failure is None:
             raise
     # Everyone who listens hears it once: the first failure of a part is kept.
-    heard = [*_command, *getattr(_own, "heard", [])]
-    first = next((other for failures in heard for other in failures if other.part == failure.part), failure)
-    for failures in heard:
+    listeners = [*_command, *getattr(_thread, "listeners", [])]
+    first = next(
+        (recorded for failures in listeners for recorded in failures if recorded.part == failure.part), failure
+    )
+    for failures in listeners:
         if first not in failures:
             failures.append(first)
     if not _command:
@@ -90,7 +92,7 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
 
 
 def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value], default: Value) -> Value:
-    """The same where what stands for it looks like a result: that it is none is noted."""
+    """Return what a computation gives; if it meets an opscope bug, explain it in ``lost`` and return ``default``."""
 
     def otherwise(failure: PartFailure) -> Value:
         lost[key] = failure.sentence
@@ -100,33 +102,33 @@ def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value
 
 
 def failure_of(name: str, error: Exception) -> PartFailure | None:
-    """What an exception that is being handled leaves unknown; None where it is no bug of ours, or is to be seen."""
+    """Describe an exception that is being handled; None if it is no opscope bug, or bugs are to be raised."""
     if isinstance(error, _FORESEEN) or os.environ.get(VARIABLE):
         return None
-    return PartFailure(name, _reason(error), traceback.format_exc())
+    return PartFailure(name, _reason_text(error), traceback.format_exc())
 
 
-def _reason(error: Exception) -> str:
+def _reason_text(error: Exception) -> str:
     text = " ".join(_ADDRESS.sub("0x...", str(error)).split())
-    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+    shortened = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return f"{type(error).__name__}: {shortened}" if shortened else type(error).__name__
 
 
 @contextlib.contextmanager
 def failures_heard() -> Iterator[list[PartFailure]]:
-    """The parts that fail in this thread within the block."""
-    before = getattr(_own, "heard", [])
+    """Collect the parts that fail in this thread within the block."""
+    before = getattr(_thread, "listeners", [])
     failures: list[PartFailure] = []
-    _own.heard = [*before, failures]
+    _thread.listeners = [*before, failures]
     try:
         yield failures
     finally:
-        _own.heard = before
+        _thread.listeners = before
 
 
 @contextlib.contextmanager
 def failures_of_command() -> Iterator[list[PartFailure]]:
-    """The parts that fail in any thread within the block: the caller tells the user of them."""
+    """Collect the parts that fail in any thread within the block, for the caller to report."""
     failures: list[PartFailure] = []
     _command.append(failures)
     try:

@@ -28,38 +28,35 @@ class PlugIn(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its name in results, which no name of ours can be: that of the package, a colon, and its own."""
+        """Return its name in results, package and name with a colon between; no name of opscope's has one."""
         return f"{self.package}:{self.name}"
 
     @property
     def title(self) -> str:
-        """Its name in sentences."""
+        """Return its name in sentences."""
         return f"the plug-in {self.key} ({self.value})"
 
     def failed(self, how: str, error: BaseException) -> str:
-        """That it failed, as a sentence without a full stop."""
+        """Return that it failed, as a sentence without a full stop."""
         text = " ".join(str(error).split())[:_LONGEST]
         return f"{self.title} {how}: {type(error).__name__}{f': {text}' if text else ''}"
 
 
 def plug_ins(group: str) -> tuple[PlugIn, ...]:
-    """The entry points of other packages in a group, by package and name.
-
-    ``group``: such as ``opscope.rules``.
-    """
+    """Return the entry points of other packages in a group such as ``opscope.rules``, by package and name."""
     paths = tuple(sys.path)
-    return _installed(group, paths) if group in _groups(paths) else ()
+    return _load_group(group, paths) if group in _installed_groups(paths) else ()
 
 
 @lru_cache(maxsize=16)
-def _installed(group: str, _paths: tuple[str, ...]) -> tuple[PlugIn, ...]:
+def _load_group(group: str, _paths: tuple[str, ...]) -> tuple[PlugIn, ...]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes 50 ms, and most environments have no plug-in
 
-    others = [point for point in entry_points(group=group) if not point.value.startswith(_OURS)]
-    return tuple(sorted((_loaded(point) for point in others), key=lambda one: one.key))
+    points = [point for point in entry_points(group=group) if not point.value.startswith(_OURS)]
+    return tuple(sorted((_load_entry_point(point) for point in points), key=lambda plug_in: plug_in.key))
 
 
-def _loaded(point: EntryPoint) -> PlugIn:
+def _load_entry_point(point: EntryPoint) -> PlugIn:
     dist = getattr(point, "dist", None)
     package = dist.name if dist is not None else point.value.partition(":")[0].partition(".")[0]
     plug_in = PlugIn(package, point.name, point.value)
@@ -70,16 +67,18 @@ def _loaded(point: EntryPoint) -> PlugIn:
 
 
 @lru_cache(maxsize=4)
-def _groups(paths: tuple[str, ...]) -> frozenset[str]:
-    """The groups of ours that installed packages name, by the files that installers leave."""
-    return frozenset(group for path in paths for file in _files(path or ".") for group in _named(file))
+def _installed_groups(paths: tuple[str, ...]) -> frozenset[str]:
+    """Return opscope's groups that installed packages name, read from the files that installers leave."""
+    return frozenset(
+        group for path in paths for file in _entry_point_files(path or ".") for group in _read_groups(file)
+    )
 
 
-def _files(directory: str) -> Iterator[str]:
+def _entry_point_files(directory: str) -> Iterator[str]:
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        yield from (f"{one.path}/entry_points.txt" for one in entries if one.name.endswith(_INFORMATION))
+        yield from (f"{entry.path}/entry_points.txt" for entry in entries if entry.name.endswith(_INFORMATION))
 
 
-def _named(file: str) -> Iterator[str]:
+def _read_groups(file: str) -> Iterator[str]:
     with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - analyses load no paths
         yield from (line.strip()[1:-1].strip() for line in lines if line.startswith(f"[{_OURS}"))

@@ -109,14 +109,16 @@ def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     difference = baseline - candidate
     rounds = len(difference)
     if rounds < 2:  # noqa: PLR2004 - one number has no spread
-        return [_point(float(value)) for value in difference.mean(axis=0)]
+        return [_bare_estimate(float(value)) for value in difference.mean(axis=0)]
     estimate = difference.mean(axis=0)
     low, high = expanded_interval(_resampled_means(difference, 0), rounds)
     p_values = _sign_flip(difference)
     spread = difference.std(axis=0, ddof=1)
-    detectable = np.maximum(_detectable(spread / math.sqrt(rounds), rounds - 1), spread * _agreement(rounds))
+    detectable = np.maximum(
+        _detectable_difference(spread / math.sqrt(rounds), rounds - 1), spread * _mean_for_agreement(rounds)
+    )
     smallest = _smallest_p(2, 2**rounds)
-    return _effects(estimate, low, high, p_values, detectable, smallest)
+    return _make_effects(estimate, low, high, p_values, detectable, smallest)
 
 
 def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
@@ -124,14 +126,14 @@ def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     estimate = baseline.mean(axis=0) - candidate.mean(axis=0)
     sizes = len(baseline), len(candidate)
     if min(sizes) < 2:  # noqa: PLR2004 - one number has no spread
-        return [_point(float(value)) for value in estimate]
+        return [_bare_estimate(float(value)) for value in estimate]
     low, high = _unpaired_ends(baseline, candidate)
     error = np.sqrt(sum(side.var(axis=0, ddof=1) / len(side) for side in (baseline, candidate)))
-    detectable = _detectable(error, min(sizes) - 1)
+    detectable = _detectable_difference(error, min(sizes) - 1)
     # With equal sizes the labels can be exchanged whole, which gives the same difference again.
     smallest = _smallest_p(1 + (sizes[0] == sizes[1]), math.comb(sum(sizes), sizes[0]))
     p_values = _label_exchange(baseline, candidate)
-    return _effects(estimate, low, high, p_values, detectable, smallest)
+    return _make_effects(estimate, low, high, p_values, detectable, smallest)
 
 
 def adjust_for_many(p_values: list[float]) -> list[float]:
@@ -161,11 +163,11 @@ def stepped_down(p_values: list[float], tests: int) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def _point(estimate: float) -> Effect:
+def _bare_estimate(estimate: float) -> Effect:
     return Effect(estimate, None, None, None, None, smallest_p=1.0)
 
 
-def _effects(
+def _make_effects(
     estimate: Floats, low: Floats, high: Floats, p_values: Floats, detectable: Floats, smallest_p: float
 ) -> list[Effect]:
     columns = (estimate, low, high, p_values, detectable)
@@ -174,32 +176,32 @@ def _effects(
 
 def _unpaired_ends(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
     # Either side is drawn from either stream, so that exchanging the sides mirrors the interval exactly.
-    there = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
-    back = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
-    return expanded_interval(np.concatenate([there, back]), min(len(baseline), len(candidate)))
+    forward = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
+    backward = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
+    return expanded_interval(np.concatenate([forward, backward]), min(len(baseline), len(candidate)))
 
 
 def _resampled_means(values: Floats, stream: int) -> Floats:
     """Means of rows drawn with replacement; shape (resamples, quantities). Seeded, so that results repeat."""
     rows = len(values)
-    counts = _kept_draws(rows, stream) if rows <= _KEPT else _draws(rows, stream)
+    counts = _kept_draws(rows, stream) if rows <= _KEPT else _draw_counts(rows, stream)
     means: Floats = counts @ values / rows
     return means
 
 
 @lru_cache(maxsize=64)
 def _kept_draws(rows: int, stream: int) -> NDArray[np.uint8]:
-    """The draws of few rows, which a history of many series asks for again and again: 40 MB at most."""
-    return _draws(rows, stream).astype(np.uint8)
+    """Return the draws of few rows, kept because a history of many series asks for them often: 40 MB at most."""
+    return _draw_counts(rows, stream).astype(np.uint8)
 
 
-def _draws(rows: int, stream: int) -> NDArray[np.int64]:
-    """How often each row is drawn; shape (resamples, rows)."""
+def _draw_counts(rows: int, stream: int) -> NDArray[np.int64]:
+    """Return how often each row is drawn; shape (resamples, rows)."""
     return np.random.default_rng((_SEED, stream)).multinomial(rows, np.full(rows, 1 / rows), _RESAMPLES)
 
 
 def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
-    """The expanded percentile interval of bootstrap statistics; one low and one high end for each quantity."""
+    """Return the expanded percentile interval of bootstrap statistics: a low and a high end for each quantity."""
     stretched = math.sqrt(count / (count - 1)) * t_quantile(1 - ALPHA / 2, count - 1)
     tail = normal_cdf(-stretched)
     low, high = np.quantile(statistics, (tail, 1 - tail), axis=0)
@@ -207,36 +209,38 @@ def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
 
 
 def detectable_beyond(half_width: float, degrees: int) -> float:
-    """Difference that an interval of this half width excludes zero for in 80 of 100 experiments."""
+    """Return the difference for which an interval of this half width excludes zero in 80 of 100 experiments."""
     return half_width * (1 + t_quantile(_POWER, degrees) / t_quantile(1 - ALPHA / 2, degrees))
 
 
-def _detectable(standard_error: Floats, degrees: int) -> Floats:
+def _detectable_difference(standard_error: Floats, degrees: int) -> Floats:
     return standard_error * (t_quantile(1 - ALPHA / 2, degrees) + t_quantile(_POWER, degrees))
 
 
-def _agreement(rounds: int) -> float:
-    """Mean of rounds, in their standard deviations, that makes all of them agree in 80 of 100 experiments.
+def _mean_for_agreement(rounds: int) -> float:
+    """Return the mean of rounds, in standard deviations, with which all agree in 80 of 100 experiments.
 
     0 where the test does not need all of them: with seven rounds it already rejects when one small one disagrees.
     """
-    needed = math.floor(ALPHA * 2**rounds / 2) <= 1
-    return NormalDist().inv_cdf(_POWER ** (1 / rounds)) if needed else 0.0
+    must_agree = math.floor(ALPHA * 2**rounds / 2) <= 1
+    return NormalDist().inv_cdf(_POWER ** (1 / rounds)) if must_agree else 0.0
 
 
 def _sign_flip(difference: Floats) -> Floats:
-    """Two-sided p-value of the mean under random signs; exact while the sign patterns can be listed."""
+    """Return the two-sided p-value of the mean under random signs; exact while the sign patterns can be listed."""
     rounds = len(difference)
     if 2**rounds <= _LISTED:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=rounds)))
     else:
         signs = np.random.default_rng((_SEED, 2)).choice((1.0, -1.0), (_LISTED, rounds))
     scale = np.abs(difference).sum(axis=0)
-    return _extremes(np.abs(signs @ difference), np.abs(difference.sum(axis=0)), scale, exact=2**rounds <= _LISTED)
+    return _share_of_extremes(
+        np.abs(signs @ difference), np.abs(difference.sum(axis=0)), scale, exact=2**rounds <= _LISTED
+    )
 
 
 def _label_exchange(baseline: Floats, candidate: Floats) -> Floats:
-    """Two-sided p-value of the difference of means under exchanged labels; exact while they can be listed."""
+    """Return the two-sided p-value of a difference of means under exchanged labels; exact while they can be listed."""
     pooled = np.concatenate([baseline, candidate])
     pooled -= pooled.mean(axis=0)
     total, first = len(pooled), len(baseline)
@@ -248,18 +252,18 @@ def _label_exchange(baseline: Floats, candidate: Floats) -> Floats:
     weights = np.full((len(picks), total), -1 / (total - first))
     np.put_along_axis(weights, picks, 1 / first, axis=1)
     observed = np.abs(pooled[:first].mean(axis=0) - pooled[first:].mean(axis=0))
-    return _extremes(np.abs(weights @ pooled), observed, np.abs(pooled).max(axis=0), exact=exact)
+    return _share_of_extremes(np.abs(weights @ pooled), observed, np.abs(pooled).max(axis=0), exact=exact)
 
 
-def _extremes(permuted: Floats, observed: Floats, scale: Floats, *, exact: bool) -> Floats:
-    """Share of permutations that reach the observed statistic, up to the rounding of sums of this scale."""
+def _share_of_extremes(permuted: Floats, observed: Floats, scale: Floats, *, exact: bool) -> Floats:
+    """Return the share of permutations that reach the observed statistic, up to the rounding of sums of this scale."""
     reached = (permuted >= observed - _TIE * scale).sum(axis=0)
     share: Floats = reached / len(permuted) if exact else (reached + 1) / (len(permuted) + 1)
     return share
 
 
 def _smallest_p(extremes: int, ways: int) -> float:
-    """The p-value of the most extreme outcome, of which there are so many among the ways to exchange labels."""
+    """Return the p-value of the most extreme outcome: ``extremes`` of all the ways to exchange labels."""
     return extremes / ways if ways <= _LISTED else 1 / (_LISTED + 1)
 
 
@@ -302,7 +306,7 @@ def predict(predecessors: Floats, value: float) -> PredictionInterval:
     if count < FEWEST:
         return PredictionInterval(level, excess, None, None, None, None, count)
     scatter = float(predecessors.std(ddof=1))
-    error = scatter * math.sqrt(1 + _correlation(predecessors) / count)
+    error = scatter * math.sqrt(1 + _correlation_inflation(predecessors) / count)
     quantile = t_quantile(1 - ALPHA / 2, count - 1)
     distance = abs(excess) / error if error > 0 else (math.inf if excess else 0.0)
     p_value = 2 * (1 - t_cdf(distance, count - 1)) if math.isfinite(distance) else 0.0
@@ -310,7 +314,7 @@ def predict(predecessors: Floats, value: float) -> PredictionInterval:
     return PredictionInterval(level, excess, excess - half, excess + half, p_value, detectable, count)
 
 
-def _correlation(values: Floats) -> float:
+def _correlation_inflation(values: Floats) -> float:
     if len(values) < _FEWEST_CORRELATED:
         return 1.0
     ranks = mid_ranks(values)

@@ -99,8 +99,8 @@ def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, pa
     count = min(len(side) for side in sides)
     if effect.low is None or count < 2:  # noqa: PLR2004 - one process has no spread
         return effect
-    there = _drawn(sides[0], 0, 1) - _drawn(sides[1], 1, 2)
-    back = _drawn(sides[0], 1, 2) - _drawn(sides[1], 0, 1)
+    there = _resample_levels(sides[0], 0, 1) - _resample_levels(sides[1], 1, 2)
+    back = _resample_levels(sides[0], 1, 2) - _resample_levels(sides[1], 0, 1)
     low, high = expanded_interval(np.concatenate([there, back])[:, None], count)
     shown = detectable_beyond(float(high[0] - low[0]) / 2, count - 1)
     detectable = max(effect.minimum_detectable or 0.0, shown)
@@ -159,10 +159,10 @@ def resampled_medians(ordered: Floats, count: int, generator: np.random.Generato
     size = len(ordered)
     half = size // 2
     if size % 2:
-        return ordered[_rank(generator.beta(half + 1, half + 1, count), size)]
+        return ordered[_rank_of_uniform(generator.beta(half + 1, half + 1, count), size)]
     lower = generator.beta(half, half + 1, count)
     upper = lower + (1 - lower) * generator.beta(1, half, count)
-    middle: Floats = (ordered[_rank(lower, size)] + ordered[_rank(upper, size)]) / 2
+    middle: Floats = (ordered[_rank_of_uniform(lower, size)] + ordered[_rank_of_uniform(upper, size)]) / 2
     return middle
 
 
@@ -197,32 +197,32 @@ def _medians_of_draws(pooled: Floats, processes: Sequence[Floats]) -> Floats:
 
 
 def _independent_interval(ordered: Floats) -> tuple[float, float]:
-    """95 % interval of the median of independent durations; the median itself where they are too few for one."""
+    """Return the 95 % interval of the median of independent durations; the median twice if there are too few."""
     ranks = median_ranks(len(ordered), 1 - ALPHA)
     if ranks is None:
         return float(np.median(ordered)), float(np.median(ordered))
     return float(ordered[ranks[0]]), float(ordered[ranks[1]])
 
 
-def _drawn(processes: Sequence[Floats], stream: int, picking: int) -> Floats:
-    """Mean log medians of resamples of processes and of inferences in them; shape (resamples,)."""
+def _resample_levels(processes: Sequence[Floats], stream: int, picking: int) -> Floats:
+    """Return mean log medians of resamples of processes and of inferences in them; shape (resamples,)."""
     number = len(processes)
     picks: Ranks = np.random.default_rng((_SEED, 1, picking)).integers(0, number, (_HALF, number))
     generator = np.random.default_rng((_SEED, 2, stream))
     values = np.empty(picks.shape)
-    for index, own in enumerate(processes):
+    for index, durations in enumerate(processes):
         chosen = picks == index
-        values[chosen] = resampled_medians(own, int(chosen.sum()), generator)
+        values[chosen] = resampled_medians(durations, int(chosen.sum()), generator)
     means: Floats = np.log(values).mean(axis=1)
     return means
 
 
-def _rank(uniform: Floats, size: int) -> Ranks:
+def _rank_of_uniform(uniform: Floats, size: int) -> Ranks:
     return np.minimum((uniform * size).astype(np.int64), size - 1)
 
 
 class RoundEffect(NamedTuple):
-    """What two sides differ by; positive where the baseline has the higher level."""
+    """The difference of two sides; positive if the baseline has the higher level."""
 
     estimate: float  # the shift at which the test sees no difference any more
     low: float  # lower end of the 95 % interval
@@ -233,7 +233,7 @@ class RoundEffect(NamedTuple):
 
 
 def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
-    """Shift between two sides with its interval and its test.
+    """Return the shift between two sides with its interval and its test.
 
     With fewer than ``FEWEST_ROUNDS`` the interval is Student's. No signed-rank test can reject then, and Student's does
     so at 5 % far too often where noise is not normal: a difference is called that it sees at 0.1 % and no round
@@ -242,7 +242,7 @@ def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
     rounds = len(baseline)
     difference = baseline - candidate
     if rounds < FEWEST_ROUNDS:
-        middle, half = _student(difference, _ALPHA)
+        middle, half = _student_interval(difference, _ALPHA)
         clear = rounds >= FEWEST_CLEAR and abs(np.sign(difference).sum()) == rounds
         student = float(_t_test(difference[:, None])[0])
         if clear and student <= _CLEAR_LEVEL:
@@ -252,42 +252,44 @@ def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
     p_value = float(round_p_values(baseline[:, None], candidate[:, None])[0])
     if not within_rounds(baseline[:, None], candidate[:, None])[0]:
         shifts = np.sort((baseline[:, None] - candidate).ravel())
-        found = _inverted(shifts, lambda by: _normal_scores(baseline[:, None] - by, candidate[:, None]), _BETWEEN_LEVEL)
+        interval = _invert_test(
+            shifts, lambda by: _normal_scores(baseline[:, None] - by, candidate[:, None]), _BETWEEN_LEVEL
+        )
         smallest = 2 / math.comb(2 * rounds, rounds) * _ALPHA / _BETWEEN_LEVEL
-        return RoundEffect(*found, p_value, smallest, within=False)
+        return RoundEffect(*interval, p_value, smallest, within=False)
     first, second = np.triu_indices(rounds)
     shifts = np.sort((difference[first] + difference[second]) / 2)
-    estimate, low, high = _inverted(shifts, lambda by: _signed_ranks(difference[:, None] - by), _ALPHA)
+    estimate, low, high = _invert_test(shifts, lambda by: _signed_ranks(difference[:, None] - by), _ALPHA)
     if _is_coarse(rounds):
-        middle, half = _student(difference, _T_LEVEL)
+        middle, half = _student_interval(difference, _T_LEVEL)
         low, high = max(low, middle - half), min(high, middle + half)
         estimate = min(max(estimate, low), high)
     return RoundEffect(estimate, low, high, p_value, 2 / 2**rounds, within=True)
 
 
 def round_p_values(baseline: Floats, candidate: Floats) -> Floats:
-    """P-values of many experiments at once, those of :func:`round_effect`; at least ``FEWEST_ROUNDS`` rounds."""
+    """Return the p-values that :func:`round_effect` has, of many experiments with ``FEWEST_ROUNDS`` rounds or more."""
     within = within_rounds(baseline, candidate)
-    found = np.empty(baseline.shape[1])
+    p_values = np.empty(baseline.shape[1])
     _, between = _normal_scores(baseline[:, ~within], candidate[:, ~within])
-    found[~within] = np.minimum(between * _ALPHA / _BETWEEN_LEVEL, 1)
+    p_values[~within] = np.minimum(between * _ALPHA / _BETWEEN_LEVEL, 1)
     difference = (baseline - candidate)[:, within]
     _, ranked = _signed_ranks(difference)
     if _is_coarse(len(baseline)):
-        beside = np.minimum(_t_test(difference) * _ALPHA / _T_LEVEL, ranked)
-        ranked = np.where(ranked > _ALPHA, beside, ranked)
-    found[within] = ranked
-    return found
+        with_t_test = np.minimum(_t_test(difference) * _ALPHA / _T_LEVEL, ranked)
+        ranked = np.where(ranked > _ALPHA, with_t_test, ranked)
+    p_values[within] = ranked
+    return p_values
 
 
 def within_rounds(baseline: Floats, candidate: Floats) -> Flags:
-    """Whether the processes of a round are alike, so that rounds are to be compared within themselves.
+    """Return whether the processes of a round are alike, so that rounds are to be compared within themselves.
 
     Neither a change of one side nor, in the ratio of von Neumann, an exchange of sides within rounds alters the answer.
     """
     rounds = len(baseline)
     total = baseline + candidate
-    ranks = _ranks(total)
+    ranks = _mid_ranks(total)
     steps = (np.diff(ranks, axis=0) ** 2).sum(axis=0)
     ratio = steps / np.maximum(((ranks - ranks.mean(axis=0)) ** 2).sum(axis=0), _TIE)
     variance = 4 * (rounds - 2) * (5 * rounds**2 - 2 * rounds - 9) / (5 * rounds * (rounds + 1) * (rounds - 1) ** 2)
@@ -299,45 +301,45 @@ def within_rounds(baseline: Floats, candidate: Floats) -> Flags:
 
 
 def _normal_scores(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
-    """Statistic and two-sided p-value, of every column, of van der Waerden's test of two groups of equal size."""
+    """Return statistic and two-sided p-value of each column: van der Waerden's test of two groups of equal size."""
     size = len(baseline)
-    scores = _scores(2 * size)[np.rint(2 * _ranks(np.concatenate([baseline, candidate]))).astype(np.int64)]
+    scores = _score_table(2 * size)[np.rint(2 * _mid_ranks(np.concatenate([baseline, candidate]))).astype(np.int64)]
     statistic: Floats = scores[:size].sum(axis=0)
     if 2 * size <= _LISTED_PROCESSES:
-        return statistic, _reached(_halves(2 * size) @ scores, statistic)
+        return statistic, _share_reaching(_all_halves(2 * size) @ scores, statistic)
     squares = (scores**2).sum(axis=0)
     rest = np.maximum(squares - 2 * statistic**2 / size, _TIE)
-    return statistic, _tails(2 * statistic / size / np.sqrt(rest / (size * (size - 1))), 2 * size - 2)
+    return statistic, _two_sided_tails(2 * statistic / size / np.sqrt(rest / (size * (size - 1))), 2 * size - 2)
 
 
 def _signed_ranks(difference: Floats) -> tuple[Floats, Floats]:
-    """Statistic and two-sided p-value, of every column, of Wilcoxon's signed-rank test."""
+    """Return statistic and two-sided p-value of each column: Wilcoxon's signed-rank test."""
     rounds = len(difference)
-    signed = np.sign(difference) * _ranks(np.abs(difference))
+    signed = np.sign(difference) * _mid_ranks(np.abs(difference))
     statistic: Floats = signed.sum(axis=0)
     if rounds <= _LISTED_ROUNDS:
-        return statistic, _reached(_signs(rounds) @ np.abs(signed), statistic)
+        return statistic, _share_reaching(_all_signs(rounds) @ np.abs(signed), statistic)
     return statistic, _t_test(signed)
 
 
 def _t_test(values: Floats) -> Floats:
-    """Two-sided p-values of Student's test of a mean of zero."""
+    """Return two-sided p-values of Student's test of a mean of zero."""
     rounds = len(values)
     error = np.maximum(values.std(axis=0, ddof=1) / math.sqrt(rounds), _TIE * np.abs(values).max(axis=0) + 1e-300)
-    return _tails(values.mean(axis=0) / error, rounds - 1)
+    return _two_sided_tails(values.mean(axis=0) / error, rounds - 1)
 
 
-def _student(difference: Floats, level: float) -> tuple[float, float]:
-    """Mean and half width of Student's interval."""
+def _student_interval(difference: Floats, level: float) -> tuple[float, float]:
+    """Return mean and half width of Student's interval."""
     rounds = len(difference)
     error = float(difference.std(ddof=1)) / math.sqrt(rounds)
     return float(difference.mean()), t_quantile(1 - level / 2, rounds - 1) * error
 
 
-def _inverted(
+def _invert_test(
     shifts: Floats, test: Callable[[Floats], tuple[Floats, Floats]], level: float
 ) -> tuple[float, float, float]:
-    """Estimate and both ends of the interval: the shifts of one side that a test does not reject."""
+    """Return estimate and both ends of the interval: the shifts of one side that a test does not reject."""
     probes = np.concatenate([[shifts[0] - 1], (shifts[1:] + shifts[:-1]) / 2, [shifts[-1] + 1]])
 
     def first(passed: Callable[[float, float], bool]) -> float:
@@ -355,28 +357,28 @@ def _inverted(
     return middle, low, high
 
 
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1 along the first axis; ties share the mean of theirs."""
+def _mid_ranks(values: Floats) -> Floats:
+    """Return ranks from 1 along the first axis; ties share the mean of theirs."""
     below = (values[:, None] > values).sum(axis=1)
     ranks: Floats = below + ((values[:, None] == values).sum(axis=1) + 1) / 2
     return ranks
 
 
 @lru_cache(maxsize=64)
-def _scores(count: int) -> Floats:
-    """Normal scores by twice the rank."""
+def _score_table(count: int) -> Floats:
+    """Return normal scores by twice the rank."""
     inner = [_NORMAL.inv_cdf(twice / 2 / (count + 1)) for twice in range(1, 2 * count + 2)]
     return np.array([-math.inf, *inner])
 
 
 @lru_cache(maxsize=16)
-def _signs(rounds: int) -> Floats:
+def _all_signs(rounds: int) -> Floats:
     return np.array(list(itertools.product((1.0, -1.0), repeat=rounds)))
 
 
 @lru_cache(maxsize=16)
-def _halves(count: int) -> Floats:
-    """Every way to take half of so many, as rows of ones and zeros."""
+def _all_halves(count: int) -> Floats:
+    """Return every way to take half of ``count``, as rows of ones and zeros."""
     rows = np.zeros((math.comb(count, count // 2), count))
     np.put_along_axis(rows, np.array(list(itertools.combinations(range(count), count // 2))), 1.0, axis=1)
     return rows
@@ -384,19 +386,19 @@ def _halves(count: int) -> Floats:
 
 @lru_cache(maxsize=16)
 def _is_coarse(rounds: int) -> bool:
-    """Whether the largest level of the signed-rank test that is no more than 5 % lies far below."""
+    """Return whether the largest level of the signed-rank test that is at most 5 % lies far below 5 %."""
     if rounds > _LISTED_ROUNDS:
         return False
-    sums = np.abs(_signs(rounds) @ np.arange(1.0, rounds + 1))
+    sums = np.abs(_all_signs(rounds) @ np.arange(1.0, rounds + 1))
     levels = [float((sums >= value).mean()) for value in np.unique(sums)]
     return max(level for level in levels if level <= _ALPHA) < _TOO_COARSE
 
 
-def _reached(permuted: Floats, observed: Floats) -> Floats:
-    """Share of the ways to exchange labels that reach the observed statistic."""
+def _share_reaching(permuted: Floats, observed: Floats) -> Floats:
+    """Return the share of the ways to exchange labels that reach the observed statistic."""
     share: Floats = (np.abs(permuted) >= np.abs(observed) - _TIE).mean(axis=0)
     return share
 
 
-def _tails(values: Floats, degrees: int) -> Floats:
+def _two_sided_tails(values: Floats, degrees: int) -> Floats:
     return np.array([2 * t_cdf(-abs(value), degrees) for value in values.tolist()])

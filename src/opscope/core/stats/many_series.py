@@ -62,35 +62,37 @@ class NewestRuns(NamedTuple):
 
 
 class SeriesLevels(NamedTuple):
-    """Where the level of each series changed before its newest runs."""
+    """The levels of each series before its newest runs, and where they changed."""
 
     segment: Integers  # number of the segment that a run belongs to, from 0; shape (series, runs)
     residuals: Floats  # logarithms around the levels and drifts of their segments; nan where there is no run
 
 
 def levels(logs: Floats) -> SeriesLevels:
-    """Where the level of each series changed, by :func:`opscope.core.stats.segments.firm_segments`."""
+    """Find where the level of each series changed, by :func:`opscope.core.stats.segments.firm_segments`."""
     before = logs[:, :-CONFIRMING]
-    there = np.isfinite(before)
+    is_run = np.isfinite(before)
     segment = np.zeros(before.shape, np.int64)
-    residuals = before - _medians(before, there)[:, None]
+    residuals = before - _row_medians(before, is_run)[:, None]
     with np.errstate(invalid="ignore"):
-        spread = np.where(there, before, -np.inf).max(axis=1) - np.where(there, before, np.inf).min(axis=1)
+        spread = np.where(is_run, before, -np.inf).max(axis=1) - np.where(is_run, before, np.inf).min(axis=1)
     # A series within one level has no change.
-    counts = there.sum(axis=1)
+    counts = is_run.sum(axis=1)
     wide = spread > math.log1p(SAME_LEVEL)
     for count in np.unique(counts[wide & (counts >= FEWEST_RUNS)]):
         rows = np.flatnonzero(wide & (counts == count))
-        own = before[rows][there[rows]].reshape(len(rows), count)
-        for place in np.flatnonzero(may_change(own)):
-            row, segments = rows[place], firm_segments(np.exp(own[place]))
-            segment[row, there[row]] = np.repeat(np.arange(len(segments)), [one.end - one.first for one in segments])
-            residuals[row, there[row]] = own[place] - np.log(np.concatenate([one.fitted() for one in segments]))
+        complete = before[rows][is_run[rows]].reshape(len(rows), count)
+        for index in np.flatnonzero(may_change(complete)):
+            row, segments = rows[index], firm_segments(np.exp(complete[index]))
+            segment[row, is_run[row]] = np.repeat(
+                np.arange(len(segments)), [part.end - part.first for part in segments]
+            )
+            residuals[row, is_run[row]] = complete[index] - np.log(np.concatenate([part.fitted() for part in segments]))
     return SeriesLevels(segment, residuals)
 
 
 class Replay(NamedTuple):
-    """What :class:`NewestRuns` would have said of every three runs in a row, each time as if they were the newest."""
+    """The answers :class:`NewestRuns` would have given on every three runs in a row, as if they were the newest."""
 
     distance: Floats  # of the three; shape (windows, series, CONFIRMING). Window w begins with run `FEWEST + w`
     judged: Flags  # whether the runs before a window are enough; shape (windows, series)
@@ -99,7 +101,7 @@ class Replay(NamedTuple):
     comparable: Flags
 
     def lasting_changes(self) -> Flags:
-        """Runs of three in a row that are all farther off, to one side, than noise is three times in a row.
+        """Find runs of three in a row that are all farther off, to one side, than noise is three times in a row.
 
         Such a change may be too young, or too small, for a level of its own. Flags have the shape (series, runs).
         """
@@ -111,74 +113,74 @@ class Replay(NamedTuple):
         return changed
 
     def noise(self, changed: Flags) -> Floats:
-        """Distances of the runs of each window that is nothing but noise.
+        """Return distances of the runs of each window that is nothing but noise, of shape (windows, CONFIRMING).
 
-        Left out are windows that a change of level lies in, and those with a run that changed.
-
-        Returns shape (windows that are left, CONFIRMING).
+        Windows that a change of level lies in, and those with a run that changed, are excluded.
         """
-        places = range(FEWEST, FEWEST + len(self.judged))
-        apart = np.stack([changed[:, first : first + CONFIRMING].any(axis=1) for first in places])
-        kept: Floats = self.distance[self.judged & self.comparable & ~apart]
-        return kept
+        first_runs = range(FEWEST, FEWEST + len(self.judged))
+        has_change = np.stack([changed[:, first : first + CONFIRMING].any(axis=1) for first in first_runs])
+        distances: Floats = self.distance[self.judged & self.comparable & ~has_change]
+        return distances
 
 
 def replay(logs: Floats, series_levels: SeriesLevels) -> Replay:
     """Judge every three runs in a row by the runs before them."""
     last = logs.shape[1] - CONFIRMING
-    windows = [_beside(logs, series_levels, end) for end in range(FEWEST, last + 1)]
+    windows = [_judge_window(logs, series_levels, end) for end in range(FEWEST, last + 1)]
     count = len(logs)
     comparable = np.zeros((len(windows), count), np.bool_)
     for number, end in enumerate(range(FEWEST, last - CONFIRMING + 1)):
         comparable[number] = series_levels.segment[:, end + CONFIRMING - 1] == series_levels.segment[:, end - 1]
         comparable[number] &= windows[number].predecessors >= _LIKE * windows[-1].predecessors
-    return Replay(np.stack([one.distance for one in windows]), np.stack([one.judged for one in windows]), comparable)
+    return Replay(
+        np.stack([window.distance for window in windows]), np.stack([window.judged for window in windows]), comparable
+    )
 
 
-def _beside(logs: Floats, series_levels: SeriesLevels, end: int) -> NewestRuns:
-    """The ``CONFIRMING`` runs from a column on beside the runs before it."""
-    before, there = logs[:, :end], np.isfinite(logs[:, :end])
-    current = there & (series_levels.segment[:, :end] == series_levels.segment[:, end - 1 : end])
-    count, own = there.sum(axis=1), current.sum(axis=1)
+def _judge_window(logs: Floats, series_levels: SeriesLevels, end: int) -> NewestRuns:
+    """Judge the ``CONFIRMING`` runs from column ``end`` on by the runs before it."""
+    before, is_run = logs[:, :end], np.isfinite(logs[:, :end])
+    current = is_run & (series_levels.segment[:, :end] == series_levels.segment[:, end - 1 : end])
+    count, current_count = is_run.sum(axis=1), current.sum(axis=1)
     # What a segment has at its last run: the median of a level, where a drift has come to.
     fitted = np.where(current, before - series_levels.residuals[:, :end], np.nan)
-    level = _medians(series_levels.residuals[:, :end], current) + _last(fitted, current)
+    level = _row_medians(series_levels.residuals[:, :end], current) + _last_chosen(fitted, current)
     degrees = np.maximum(count - series_levels.segment[:, end - 1] - 1, 1)
-    deviations = np.where(there, np.abs(series_levels.residuals[:, :end]), 0).sum(axis=1)
+    deviations = np.where(is_run, np.abs(series_levels.residuals[:, :end]), 0).sum(axis=1)
     scatter = np.maximum(_MEAN_DEVIATION * deviations / np.sqrt(np.maximum(count, 1) * degrees), _FINEST)
     excess = logs[:, end : end + CONFIRMING] - level[:, None]
-    error = scatter * np.sqrt(1 + _MEDIAN_VARIANCE / np.maximum(own, 1))
-    enough = (count >= FEWEST) & (own >= SHORTEST_SEGMENT) & np.isfinite(excess).all(axis=1)
+    error = scatter * np.sqrt(1 + _MEDIAN_VARIANCE / np.maximum(current_count, 1))
+    enough = (count >= FEWEST) & (current_count >= SHORTEST_SEGMENT) & np.isfinite(excess).all(axis=1)
     return NewestRuns(level, scatter, excess, normal_distance(excess / error[:, None], degrees[:, None]), count, enough)
 
 
 def normal_distance(distance: Floats, degrees: Integers) -> Floats:
-    """The distance that normal noise reaches as often as Student's t reaches this one.
+    """Return the distance that normal noise reaches as often as Student's t reaches ``distance``.
 
     Source: Wallace, "Bounds on normal approximations to Student's and the chi-square distributions", Annals of
     Mathematical Statistics 30 (1959). It grows with the root of the logarithm, so tails that fall with a power of the
     distance fall faster than exponentially here.
     """
     corrected = (8 * degrees + 1) / (8 * degrees + 3)
-    found: Floats = np.sign(distance) * corrected * np.sqrt(degrees * np.log1p(distance**2 / degrees))
-    return found
+    normal: Floats = np.sign(distance) * corrected * np.sqrt(degrees * np.log1p(distance**2 / degrees))
+    return normal
 
 
-def _medians(values: Floats, chosen: Flags) -> Floats:
-    """Median of the chosen values of each row; 0 where none is."""
+def _row_medians(values: Floats, chosen: Flags) -> Floats:
+    """Return the median of the chosen values of each row; 0 where none is chosen."""
     count = chosen.sum(axis=1)
     ordered = np.sort(np.where(chosen, values, np.inf), axis=1)
     rows, last = np.arange(len(values)), max(values.shape[1] - 1, 0)
-    lower, upper = (np.minimum(np.maximum(place, 0), last) for place in ((count - 1) // 2, count // 2))
+    lower, upper = (np.minimum(np.maximum(position, 0), last) for position in ((count - 1) // 2, count // 2))
     with np.errstate(invalid="ignore"):
         middle = (ordered[rows, lower] + ordered[rows, upper]) / 2
     return np.where(count > 0, middle, 0.0)
 
 
-def _last(values: Floats, chosen: Flags) -> Floats:
-    """The last chosen value of each row; 0 where none is."""
-    place = chosen.shape[1] - 1 - np.argmax(chosen[:, ::-1], axis=1)
-    return np.where(chosen.any(axis=1), np.nan_to_num(values)[np.arange(len(values)), place], 0.0)
+def _last_chosen(values: Floats, chosen: Flags) -> Floats:
+    """Return the last chosen value of each row; 0 where none is chosen."""
+    position = chosen.shape[1] - 1 - np.argmax(chosen[:, ::-1], axis=1)
+    return np.where(chosen.any(axis=1), np.nan_to_num(values)[np.arange(len(values)), position], 0.0)
 
 
 class NoiseTail(NamedTuple):
@@ -255,7 +257,7 @@ def judge_newest(logs: Floats) -> JudgedSeries:
     second and a third run, and noise without shows itself in one.
     """
     series_levels = levels(logs)
-    runs, before = _beside(logs, series_levels, logs.shape[1] - CONFIRMING), replay(logs, series_levels)
+    runs, before = _judge_window(logs, series_levels, logs.shape[1] - CONFIRMING), replay(logs, series_levels)
     noise = before.noise(before.lasting_changes())
     above, below = _find_tails(noise), _find_tails(-noise)
     rises, falls = _judge_looks(runs, runs.distance, above), _judge_looks(runs, -runs.distance, below)

@@ -38,10 +38,10 @@ class Mode(msgspec.Struct, frozen=True):
 
 
 def modes(values: Floats, step: float = 0.0) -> list[Mode]:
-    """One mode, or two where samples leave a gap that no unimodal distribution would."""
+    """Return one mode, or two if samples leave a gap that no unimodal distribution would."""
     ordered = np.sort(values)
     one = [Mode(float(np.median(ordered)), 1.0)]
-    if len(ordered) < _FEWEST or not _dips(_spread(ordered, step)):
+    if len(ordered) < _FEWEST or not _is_dip_significant(_spread_ties(ordered, step)):
         return one
     clamped = np.clip(ordered, *np.quantile(ordered, (0.05, 0.95)))
     sizes = np.arange(1, len(clamped))
@@ -50,8 +50,8 @@ def modes(values: Floats, step: float = 0.0) -> list[Mode]:
     lower, upper = ordered[:split], ordered[split:]
     two = [Mode(float(np.median(part)), len(part) / len(ordered)) for part in (lower, upper)]
     # The gap must be between these two: no finer structure within either may be what was found.
-    evened = np.sort(np.concatenate([_evened(lower), _evened(upper)]))
-    return two if _apart(lower, upper, two) and _dips(evened) else one
+    evened = np.sort(np.concatenate([_spread_evenly(lower), _spread_evenly(upper)]))
+    return two if _are_separate(lower, upper, two) and _is_dip_significant(evened) else one
 
 
 def dip(ordered: Floats) -> float:
@@ -63,11 +63,11 @@ def dip(ordered: Floats) -> float:
     """
     if len(ordered) > _MOST:
         ordered = np.quantile(ordered, (np.arange(_MOST) + 0.5) / _MOST).astype(np.float64)
-    low, high, found = 0, len(ordered) - 1, 1.0
+    low, high, largest = 0, len(ordered) - 1, 1.0
     while low < high:
         part = ordered[low : high + 1]
         below, above = np.arange(low, high + 1, dtype=np.float64), np.arange(low + 1, high + 2, dtype=np.float64)
-        minorant, majorant = _hull(part, below, 1), _hull(part, above, -1)
+        minorant, majorant = _hull_vertices(part, below, 1), _hull_vertices(part, above, -1)
         convex, concave = (
             np.interp(part, part[minorant], below[minorant]),
             np.interp(part, part[majorant], above[majorant]),
@@ -75,38 +75,38 @@ def dip(ordered: Floats) -> float:
         # Where both are straight they may be parallel: only at a vertex of one is there an end of the mode.
         vertices = np.union1d(minorant, majorant)
         widest = int(vertices[np.argmax((concave - convex)[vertices])])
-        if concave[widest] - convex[widest] <= found:
+        if concave[widest] - convex[widest] <= largest:
             break
         left = int(minorant[np.searchsorted(minorant, widest, side="right") - 1])
         right = int(majorant[np.searchsorted(majorant, widest)])
-        found = max(found, (above - convex)[: left + 1].max(), (concave - below)[right:].max())
+        largest = max(largest, (above - convex)[: left + 1].max(), (concave - below)[right:].max())
         if left == 0 and right == len(part) - 1:
             break
         low, high = low + left, low + right
-    return float(found / (2 * len(ordered)))
+    return float(largest / (2 * len(ordered)))
 
 
-def _dips(ordered: Floats) -> bool:
+def _is_dip_significant(ordered: Floats) -> bool:
     root = math.sqrt(min(len(ordered), _MOST))
     return dip(ordered) * root > _CRITICAL - _CRITICAL_SHORT / root
 
 
-def _hull(places: Floats, heights: Floats, sign: int) -> NDArray[np.int64]:
-    """Vertices of the greatest convex minorant (sign 1) or the least concave majorant (-1)."""
-    xs, ys = places.tolist(), (sign * heights).tolist()
-    kept: list[int] = []
+def _hull_vertices(positions: Floats, heights: Floats, sign: int) -> NDArray[np.int64]:
+    """Return the vertices of the greatest convex minorant (sign 1) or the least concave majorant (-1)."""
+    xs, ys = positions.tolist(), (sign * heights).tolist()
+    vertices: list[int] = []
     for index, (x, y) in enumerate(zip(xs, ys, strict=True)):
-        while len(kept) > 1:
-            before, last = kept[-2], kept[-1]
+        while len(vertices) > 1:
+            before, last = vertices[-2], vertices[-1]
             if (ys[last] - ys[before]) * (x - xs[before]) < (y - ys[before]) * (xs[last] - xs[before]):
                 break
-            kept.pop()
-        kept.append(index)
-    return np.array(kept)
+            vertices.pop()
+        vertices.append(index)
+    return np.array(vertices)
 
 
-def _spread(ordered: Floats, step: float) -> Floats:
-    """Samples with those of one value spread evenly over the step of the clock, or less where others are nearer."""
+def _spread_ties(ordered: Floats, step: float) -> Floats:
+    """Spread samples of one value evenly over the step of the clock, or less where others are nearer."""
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     if len(first) == len(ordered):
         return ordered
@@ -120,15 +120,15 @@ def _spread(ordered: Floats, step: float) -> Floats:
     return spread
 
 
-def _evened(part: Floats) -> Floats:
-    """As many values, evenly over the range of all but the outermost twentieths."""
+def _spread_evenly(part: Floats) -> Floats:
+    """Return as many values, evenly over the range of all but the outermost twentieths."""
     low, high = np.quantile(part, (0.05, 0.95))
     even: Floats = low + (high - low) * (np.arange(len(part)) + 0.5) / len(part)
     return even
 
 
-def _apart(lower: Floats, upper: Floats, two: list[Mode]) -> bool:
-    """Whether two groups are two: large enough, far enough, and further than they are wide.
+def _are_separate(lower: Floats, upper: Floats, two: list[Mode]) -> bool:
+    """Return whether two groups are two: large enough, far enough, and further apart than they are wide.
 
     Source of the last: Ashman, Bird and Zepf, "Detecting Bimodality in Astronomical Datasets", Astronomical Journal 108
     (1994), section 3: a separation of 2 standard deviations is needed; here they are robust.

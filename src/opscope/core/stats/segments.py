@@ -73,16 +73,16 @@ class SeriesSegment(msgspec.Struct, frozen=True):
 
     @property
     def drifts(self) -> bool:
-        """Whether it rises or falls."""
+        """Return whether it rises or falls."""
         return self.begins != self.ends
 
     def fitted(self) -> Floats:
-        """Its value at each of its runs."""
+        """Return its value at each of its runs."""
         return np.geomspace(self.begins, self.ends, self.end - self.first)
 
 
 def segments(values: Floats, smallest: float = SMALLEST_CHANGE) -> list[SeriesSegment]:
-    """The levels and drifts of a series, in order; one level when no change is shown that is not below the smallest.
+    """Return the levels and drifts of a series, in order; one level if no change of at least ``smallest`` is shown.
 
     A segment is divided while a step, a part with another level than both sides, or a drift stands out: against the
     distribution of the largest statistic over all places, of logarithms without their tails, so that neither the place
@@ -93,18 +93,18 @@ def segments(values: Floats, smallest: float = SMALLEST_CHANGE) -> list[SeriesSe
     """
     logs = np.log(values)
     if len(values) < FEWEST_RUNS:
-        return [_level(logs, 0, len(values))] if len(values) else []
+        return [_fit_level(logs, 0, len(values))] if len(values) else []
     # Steps that are not yet known look like correlation: it is judged by what a first division leaves.
-    first = _divided(logs, 0, len(logs), 1.0)
+    first = _divide_runs(logs, 0, len(logs), 1.0)
     if len(first) == 1 and not first[0].drifts:
         return first
-    widened = _widening(logs - np.log(np.concatenate([one.fitted() for one in first])), len(first))
-    divided = first if widened == 1 else _divided(logs, 0, len(logs), widened)
-    return _joined(logs, divided, widened, smallest)
+    widened = _noise_widening(logs - np.log(np.concatenate([segment.fitted() for segment in first])), len(first))
+    divided = first if widened == 1 else _divide_runs(logs, 0, len(logs), widened)
+    return _join_segments(logs, divided, widened, smallest)
 
 
 def firm_segments(values: Floats) -> list[SeriesSegment]:
-    """The segments that a gate goes by: those of :func:`segments` that differ by 3 %, less those that may be noise.
+    """Return the segments that a gate uses: those of :func:`segments` that differ by 3 % and are no noise.
 
     Of thousands of series 2 in 100 have a step by chance, and behind each the newest runs would be judged by a few
     runs. So a step must pass a second test: Student's t, times the places where it could have been found, 1 in 100.
@@ -113,18 +113,18 @@ def firm_segments(values: Floats) -> list[SeriesSegment]:
     logs = np.log(values)
     while len(series_segments) > 1:
         tested = [step_between(values, series_segments, at) for at in range(1, len(series_segments))]
-        chances = [len(values) * one.p_value for one in tested]
+        chances = [len(values) * step.p_value for step in tested]
         weakest = max(range(len(chances)), key=chances.__getitem__)
         if chances[weakest] <= _FIRM:
             break
         series_segments[weakest : weakest + 2] = [
-            _level(logs, series_segments[weakest].first, series_segments[weakest + 1].end)
+            _fit_level(logs, series_segments[weakest].first, series_segments[weakest + 1].end)
         ]
     return series_segments
 
 
 def may_change(logs: Floats) -> NDArray[np.bool_]:
-    """Which of many series, a row each of as many logarithms, :func:`segments` has to look at: others are one level."""
+    """Select the series, one per row, that :func:`segments` has to look at; every other series is one level."""
     count = logs.shape[1]
     if count < FEWEST_RUNS:
         return np.zeros(len(logs), np.bool_)
@@ -132,25 +132,29 @@ def may_change(logs: Floats) -> NDArray[np.bool_]:
         return np.ones(len(logs), np.bool_)
     ends, times = np.arange(count + 1), np.arange(count) - (count - 1) / 2
     first, end = (side.ravel() for side in np.meshgrid(ends, ends, indexing="ij"))
-    inside = (end - first >= SHORTEST_SEGMENT) & (end <= count - SHORTEST_SEGMENT)
-    split, part = inside & (first == 0), inside & (first >= SHORTEST_SEGMENT)
-    found = np.zeros(len(logs), np.bool_)
+    is_inner = (end - first >= SHORTEST_SEGMENT) & (end <= count - SHORTEST_SEGMENT)
+    split, part = is_inner & (first == 0), is_inner & (first >= SHORTEST_SEGMENT)
+    selected = np.zeros(len(logs), np.bool_)
     for begin in range(0, len(logs), _AT_ONCE):
         scores = _without_tails(logs[begin : begin + _AT_ONCE])
         total, sums = np.square(scores).sum(axis=1), np.cumsum(np.pad(scores, ((0, 0), (1, 0))), axis=1)
         drift = np.square(scores @ times) / float(times @ times)
         statistics = [(drift, _CRITICAL_DRIFT)]
-        for places, critical in ((split, _CRITICAL_STEP), (part, _CRITICAL_PART)):
-            sizes = (end - first)[places]
-            between = np.square(sums[:, end[places]] - sums[:, first[places]]) * count / (sizes * (count - sizes))
+        for candidates, critical in ((split, _CRITICAL_STEP), (part, _CRITICAL_PART)):
+            sizes = (end - first)[candidates]
+            between = (
+                np.square(sums[:, end[candidates]] - sums[:, first[candidates]]) * count / (sizes * (count - sizes))
+            )
             statistics.append((between.max(axis=1, initial=0.0), critical))
         for explained, critical in statistics:
-            found[begin : begin + _AT_ONCE] |= explained > _SCREEN * _needed(critical, count) * (total - explained)
-    return found
+            selected[begin : begin + _AT_ONCE] |= explained > _SCREEN * _critical_ratio(critical, count) * (
+                total - explained
+            )
+    return selected
 
 
 class LevelStep(NamedTuple):
-    """Where one level, or drift, ends and the next one begins, and by how much they differ there."""
+    """The place where one level or drift ends and the next one begins, and the difference there."""
 
     first: int  # first run behind it
     earliest: int  # the first run that may be it, and
@@ -162,17 +166,17 @@ class LevelStep(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """After / before."""
+        """Return the value after the step divided by the value before."""
         return self.after / self.before
 
 
 def step_between(values: Floats, series_segments: Sequence[SeriesSegment], at: int) -> LevelStep:
-    """The step from the segment before to the one of a number."""
-    return _step(np.log(values), series_segments, (series_segments[at - 1], series_segments[at]))
+    """Return the step from the segment before number ``at`` to that segment."""
+    return _make_step(np.log(values), series_segments, (series_segments[at - 1], series_segments[at]))
 
 
 def newest_rise(values: Floats, series_segments: Sequence[SeriesSegment], level: float) -> LevelStep | None:
-    """The step up from a level, of a series whose newest runs are known to be above it; None where nothing rises.
+    """Return the step up from a level, in a series whose newest runs are known to be above it; None if nothing rises.
 
     It may be too young for a segment of its own. Then the last segment is divided where two levels describe it best.
     """
@@ -180,25 +184,25 @@ def newest_rise(values: Floats, series_segments: Sequence[SeriesSegment], level:
     if len(series_segments) > 1 and abs(math.log(series_segments[-2].ends / level)) < abs(
         math.log(last.begins / level)
     ):
-        known = _step(logs, series_segments, (series_segments[-2], last))
+        known = _make_step(logs, series_segments, (series_segments[-2], last))
         if known.ratio > 1:
             return known
-    places = range(max(last.first + 1, last.end - _YOUNG), last.end)
-    halves = [(_level(logs, last.first, place), _level(logs, place, last.end)) for place in places]
+    splits = range(max(last.first + 1, last.end - _YOUNG), last.end)
+    halves = [(_fit_level(logs, last.first, split), _fit_level(logs, split, last.end)) for split in splits]
     rising = [pair for pair in halves if pair[1].begins > pair[0].begins]
     if not rising:
         return None
-    best = min(rising, key=lambda pair: sum(float(np.abs(_around(logs, one)).sum()) for one in pair))
-    return _step(logs, [*series_segments[:-1], *best], best)
+    best = min(rising, key=lambda pair: sum(float(np.abs(_segment_residuals(logs, half)).sum()) for half in pair))
+    return _make_step(logs, [*series_segments[:-1], *best], best)
 
 
-def _step(
+def _make_step(
     logs: Floats, series_segments: Sequence[SeriesSegment], pair: tuple[SeriesSegment, SeriesSegment]
 ) -> LevelStep:
     before, after = pair
     scatter, degrees = scatter_around(logs, series_segments)
     # A line is known four times less well at its end than a level of as many runs, as a variance.
-    variances = [(4 if one.drifts else 1) / (one.end - one.first) for one in pair]
+    variances = [(4 if segment.drifts else 1) / (segment.end - segment.first) for segment in pair]
     size, error = math.log(after.begins / before.ends), scatter * math.sqrt(sum(variances))
     room = t_quantile(1 - ALPHA / 2, degrees) * error
     return LevelStep(
@@ -212,8 +216,8 @@ def _step(
 
 
 def scatter_around(logs: Floats, series_segments: Sequence[SeriesSegment]) -> tuple[float, int]:
-    """Standard deviation of logarithms around all segments, and its degrees of freedom."""
-    residuals = np.concatenate([_around(logs, one) for one in series_segments])
+    """Return the standard deviation of logarithms around all segments, and its degrees of freedom."""
+    residuals = np.concatenate([_segment_residuals(logs, segment) for segment in series_segments])
     degrees = max(1, len(residuals) - _FIGURES * len(series_segments))
     ranks = mid_ranks(residuals)
     # Segments that follow wandering noise leave little of its correlation: what is left widens, and does not undo, it.
@@ -221,43 +225,46 @@ def scatter_around(logs: Floats, series_segments: Sequence[SeriesSegment]) -> tu
     return math.sqrt(float(residuals @ residuals) / degrees * widened), degrees
 
 
-def _around(logs: Floats, segment: SeriesSegment) -> Floats:
-    """What is left of the runs of a segment."""
-    left: Floats = logs[segment.first : segment.end] - np.log(segment.fitted())
-    return left
+def _segment_residuals(logs: Floats, segment: SeriesSegment) -> Floats:
+    """Return the differences of a segment's runs from its fit."""
+    residuals: Floats = logs[segment.first : segment.end] - np.log(segment.fitted())
+    return residuals
 
 
 def _certain_places(logs: Floats, before: SeriesSegment, after: SeriesSegment) -> tuple[int, int]:
-    """The first and the last run that may be the first one behind a step: together as good as certain.
+    """Return the first and the last run that may be the first one behind a step: together as good as certain.
 
     Where the two levels are known, the probability of a place falls with what the runs between it and the best one
     lose by changing sides. Noise is taken for Student's t with four degrees of freedom, so that no single run decides,
     and correlation that is shown flattens it. A level of few runs is hardly known, so its runs may be of either side.
     """
-    residuals = np.concatenate([_around(logs, one) for one in (before, after)])
+    residuals = np.concatenate([_segment_residuals(logs, segment) for segment in (before, after)])
     count = len(residuals)
     scale = max(float(np.abs(residuals).sum()) * math.sqrt(math.pi / 2) / max(count - _FIGURES, 1), _FINEST)
     window, runs = logs[before.first : after.end], np.arange(count)
     split = after.first - before.first
-    courses = [math.log(one.begins) + _slope(one) * (runs - at) for one, at in ((before, 0), (after, split))]
+    courses = [
+        math.log(segment.begins) + _segment_slope(segment) * (runs - at)
+        for segment, at in ((before, 0), (after, split))
+    ]
     losses = [(_TAILS + 1) / 2 * np.log1p(np.square((window - course) / scale) / _TAILS) for course in courses]
-    sums = [np.concatenate([[0.0], np.cumsum(own)]) for own in losses]
-    places = np.arange(1, count)
-    cost = sums[0][places] + sums[1][-1] - sums[1][places]
-    weights = np.exp(-(cost - cost.min()) / _widening(residuals, 2))
+    sums = [np.concatenate([[0.0], np.cumsum(loss)]) for loss in losses]
+    splits = np.arange(1, count)
+    cost = sums[0][splits] + sums[1][-1] - sums[1][splits]
+    weights = np.exp(-(cost - cost.min()) / _noise_widening(residuals, 2))
     order = np.argsort(-weights, kind="stable")
     enough = int(np.searchsorted(np.cumsum(weights[order]), _CERTAIN * weights.sum())) + 1
-    likely = places[order[:enough]]
+    likely = splits[order[:enough]]
     return before.first + min(int(likely.min()), split), before.first + max(int(likely.max()), split)
 
 
-def _slope(segment: SeriesSegment) -> float:
-    """Of the logarithms, from run to run."""
+def _segment_slope(segment: SeriesSegment) -> float:
+    """Return the slope of the logarithms from run to run."""
     return math.log(segment.ends / segment.begins) / max(segment.end - segment.first - 1, 1)
 
 
 def outliers(values: Floats, series_segments: list[SeriesSegment]) -> list[int]:
-    """Single runs, or pairs, that differ from their segment by more than 5 robust standard deviations, and by 1 %."""
+    """Return the runs, single or in pairs, more than 5 robust standard deviations and 1 % away from their segment."""
     apart: list[int] = []
     for segment in series_segments:
         if segment.end - segment.first < FEWEST_RUNS // 2:
@@ -269,103 +276,118 @@ def outliers(values: Floats, series_segments: list[SeriesSegment]) -> list[int]:
     return apart
 
 
-def _divided(logs: Floats, first: int, end: int, widened: float) -> list[SeriesSegment]:
-    """Segments of the runs from first to end, where noise is widened by a factor."""
+def _divide_runs(logs: Floats, first: int, end: int, widened: float) -> list[SeriesSegment]:
+    """Divide the runs from first to end into segments, with the noise widened by a factor."""
     part = logs[first:end]
     if len(part) < FEWEST_RUNS:
-        return [_level(logs, first, end)]
-    places, drifts = _places(part, widened), _drifts(part, widened)
-    if not places and not drifts:
-        return [_level(logs, first, end)]
-    steps = _cut(logs, first, end, places or [_widest(_without_tails(part))], widened)
-    line = _line(logs, first, end)
-    if not drifts or _cost(logs, steps) < _cost(logs, [line]):
+        return [_fit_level(logs, first, end)]
+    splits, drifts = _find_splits(part, widened), _has_drift(part, widened)
+    if not splits and not drifts:
+        return [_fit_level(logs, first, end)]
+    steps = _divide_at_places(logs, first, end, splits or [_widest_split(_without_tails(part))], widened)
+    line = _fit_line(logs, first, end)
+    if not drifts or _schwarz_cost(logs, steps) < _schwarz_cost(logs, [line]):
         return steps
-    bends = _places(part - np.log(line.fitted()), widened)
-    bent = _cut(logs, first, end, bends, widened) if bends else [line]
-    return bent if _cost(logs, bent) < _cost(logs, [line]) else [line]
+    bends = _find_splits(part - np.log(line.fitted()), widened)
+    bent = _divide_at_places(logs, first, end, bends, widened) if bends else [line]
+    return bent if _schwarz_cost(logs, bent) < _schwarz_cost(logs, [line]) else [line]
 
 
-def _cut(logs: Floats, first: int, end: int, places: list[int], widened: float) -> list[SeriesSegment]:
-    """Segments of the parts between some places, which are counted from the first run."""
-    borders = [first, *(first + place for place in places), end]
-    return [segment for a, b in itertools.pairwise(borders) for segment in _divided(logs, a, b, widened)]
+def _divide_at_places(logs: Floats, first: int, end: int, splits: list[int], widened: float) -> list[SeriesSegment]:
+    """Divide the parts between some places, which count from the first run, into segments."""
+    borders = [first, *(first + split for split in splits), end]
+    return [segment for a, b in itertools.pairwise(borders) for segment in _divide_runs(logs, a, b, widened)]
 
 
-def _joined(logs: Floats, parts: list[SeriesSegment], widened: float, smallest: float) -> list[SeriesSegment]:
-    """Segments less those that a common level, or a common drift, describes as well, or that differ by too little."""
-    kept = list(parts)
-    while len(kept) > 1:
-        best = min(range(len(kept) - 1), key=lambda at: _gain(logs, kept[at], kept[at + 1], widened, smallest))
-        if _gain(logs, kept[best], kept[best + 1], widened, smallest) > 0:
+def _join_segments(logs: Floats, parts: list[SeriesSegment], widened: float, smallest: float) -> list[SeriesSegment]:
+    """Join segments that a common level or drift describes as well, or that differ by too little."""
+    joined = list(parts)
+    while len(joined) > 1:
+        best = min(
+            range(len(joined) - 1), key=lambda at: _separation_gain(logs, joined[at], joined[at + 1], widened, smallest)
+        )
+        if _separation_gain(logs, joined[best], joined[best + 1], widened, smallest) > 0:
             break
-        kept[best : best + 2] = [_simplest(logs, kept[best].first, kept[best + 1].end, widened)]
-    return [_level(logs, one.first, one.end) if _small(one.begins, one.ends, smallest) else one for one in kept]
+        joined[best : best + 2] = [_describe_simplest(logs, joined[best].first, joined[best + 1].end, widened)]
+    return [
+        _fit_level(logs, segment.first, segment.end)
+        if _is_small_change(segment.begins, segment.ends, smallest)
+        else segment
+        for segment in joined
+    ]
 
 
-def _gain(logs: Floats, left: SeriesSegment, right: SeriesSegment, widened: float, smallest: float) -> float:
-    """What two segments cost less than one; negative, too, when the step between two levels is too small to tell."""
-    if not left.drifts and not right.drifts and _small(left.ends, right.begins, smallest):
+def _separation_gain(logs: Floats, left: SeriesSegment, right: SeriesSegment, widened: float, smallest: float) -> float:
+    """Return how much less two segments cost than one; -inf if the step between two levels is too small to tell."""
+    if not left.drifts and not right.drifts and _is_small_change(left.ends, right.begins, smallest):
         return -math.inf
-    return _cost(logs, [_simplest(logs, left.first, right.end, widened)]) - _cost(logs, [left, right])
+    return _schwarz_cost(logs, [_describe_simplest(logs, left.first, right.end, widened)]) - _schwarz_cost(
+        logs, [left, right]
+    )
 
 
-def _simplest(logs: Floats, first: int, end: int, widened: float) -> SeriesSegment:
-    level, line = _level(logs, first, end), _line(logs, first, end)
-    return line if _drifts(logs[first:end], widened) and _cost(logs, [line]) < _cost(logs, [level]) else level
+def _describe_simplest(logs: Floats, first: int, end: int, widened: float) -> SeriesSegment:
+    level, line = _fit_level(logs, first, end), _fit_line(logs, first, end)
+    return (
+        line
+        if _has_drift(logs[first:end], widened) and _schwarz_cost(logs, [line]) < _schwarz_cost(logs, [level])
+        else level
+    )
 
 
-def _small(before: float, after: float, smallest: float = SMALLEST_CHANGE) -> bool:
+def _is_small_change(before: float, after: float, smallest: float = SMALLEST_CHANGE) -> bool:
     return max(before, after) / min(before, after) - 1 < smallest
 
 
-def _level(logs: Floats, first: int, end: int) -> SeriesSegment:
+def _fit_level(logs: Floats, first: int, end: int) -> SeriesSegment:
     level = float(np.exp(np.median(logs[first:end])))
     return SeriesSegment(first, end, level, level)
 
 
-def _line(logs: Floats, first: int, end: int) -> SeriesSegment:
+def _fit_line(logs: Floats, first: int, end: int) -> SeriesSegment:
     begin, slope = median_line(logs[first:end])
     return SeriesSegment(first, end, math.exp(begin), math.exp(begin + slope * (end - first - 1)))
 
 
-def _cost(logs: Floats, described: list[SeriesSegment]) -> float:
-    """Schwarz's criterion of runs described by segments: absolute deviations, and ln n for each figure."""
+def _schwarz_cost(logs: Floats, described: list[SeriesSegment]) -> float:
+    """Return Schwarz's criterion of runs described by segments: absolute deviations, and ln n for each figure."""
     first, end = described[0].first, described[-1].end
     count, scale = end - first, float(np.median(np.abs(np.diff(logs)))) or np.finfo(np.float64).eps
-    left = sum(float(np.abs(logs[one.first : one.end] - np.log(one.fitted())).sum()) for one in described)
-    figures = sum(2 + 2 * one.drifts for one in described)
-    return count * math.log(left / count + 1e-3 * scale) + figures * math.log(count) / 2
+    deviation = sum(
+        float(np.abs(logs[segment.first : segment.end] - np.log(segment.fitted())).sum()) for segment in described
+    )
+    figures = sum(2 + 2 * segment.drifts for segment in described)
+    return count * math.log(deviation / count + 1e-3 * scale) + figures * math.log(count) / 2
 
 
-def _places(part: Floats, widened: float) -> list[int]:
-    """Where runs fall into two levels; else where an inner part of them has a level of its own; else nothing."""
+def _find_splits(part: Floats, widened: float) -> list[int]:
+    """Return where runs fall into two levels, else the ends of an inner part with a level of its own, else nothing."""
     scores = _without_tails(part)
-    split = _widest(scores)
+    split = _widest_split(scores)
     if _stands_out((part, scores), (0, split), _CRITICAL_STEP, widened):
         levels = np.where(np.arange(len(part)) < split, np.median(part[:split]), np.median(part[split:]))
         room = 2.5 * MAD_TO_SIGMA * float(np.median(np.abs(part - levels)))
         clipped = np.clip(part, levels.min() - room, levels.max() + room)
         centred: Floats = clipped - clipped.mean()
-        return [_widest(centred)]
+        return [_widest_split(centred)]
     first, end = _widest_part(scores)
     return [first, end] if first < end and _stands_out((part, scores), (first, end), _CRITICAL_PART, widened) else []
 
 
-def _drifts(part: Floats, widened: float) -> bool:
-    """Whether the scores rise or fall with time by more than chance explains."""
+def _has_drift(part: Floats, widened: float) -> bool:
+    """Return whether the scores rise or fall with time by more than chance explains."""
     count = len(part)
     if count < FEWEST_RUNS:
         return False
-    scores, places = _without_tails(part), np.arange(count) - (count - 1) / 2
-    fitted = float(scores @ places) / float(places @ places) * places
-    line = _line(part, 0, count)
+    scores, times = _without_tails(part), np.arange(count) - (count - 1) / 2
+    fitted = float(scores @ times) / float(times @ times) * times
+    line = _fit_line(part, 0, count)
     residuals = part - np.log(line.fitted())
-    return _exceeds(_CRITICAL_DRIFT, (scores, scores - fitted), (part, residuals), widened)
+    return _exceeds_chance(_CRITICAL_DRIFT, (scores, scores - fitted), (part, residuals), widened)
 
 
 def _without_tails(logs: Floats) -> Floats:
-    """Logarithms, clipped at three robust standard deviations and centred, so that no single run decides; by row."""
+    """Clip logarithms at three robust standard deviations and centre them, by row: no single run decides."""
     middle = np.median(logs, axis=-1, keepdims=True)
     distances = np.abs(logs - middle)
     usual = np.median(distances, axis=-1, keepdims=True)
@@ -375,15 +397,15 @@ def _without_tails(logs: Floats) -> Floats:
     return centred
 
 
-def _widest(scores: Floats) -> int:
-    """Size of the leading runs whose scores differ most from those of the rest."""
+def _widest_split(scores: Floats) -> int:
+    """Return the number of leading runs whose scores differ most from those of the rest."""
     sizes = np.arange(SHORTEST_SEGMENT, len(scores) - SHORTEST_SEGMENT + 1)
     sums = np.cumsum(scores)[sizes - 1]
     return int(sizes[np.argmax(sums**2 / (sizes * (len(scores) - sizes)))])
 
 
 def _widest_part(scores: Floats) -> tuple[int, int]:
-    """First and end of the inner runs whose scores differ most from the others'; (0, 0) when there is no room."""
+    """Return first and end of the inner runs whose scores differ most from the others'; (0, 0) if there is no room."""
     count = len(scores)
     step = -(-count // _MOST_ENDS)
     ends = np.arange(0, count + 1, step)
@@ -399,52 +421,52 @@ def _widest_part(scores: Floats) -> tuple[int, int]:
 
 
 def _stands_out(
-    runs: tuple[Floats, Floats], place: tuple[int, int], critical: tuple[float, float, float], widened: float
+    runs: tuple[Floats, Floats], bounds: tuple[int, int], critical: tuple[float, float, float], widened: float
 ) -> bool:
-    """Whether some runs differ from the others by more than chance explains, wherever they lie."""
-    (part, scores), (first, end) = runs, place
-    inside = np.zeros(len(part), np.bool_)
-    inside[first:end] = True
-    fitted = np.where(inside, scores[inside].mean(), scores[~inside].mean())
-    residuals = part - np.where(inside, np.median(part[inside]), np.median(part[~inside]))
-    return _exceeds(critical, (scores, scores - fitted), (part, residuals), widened)
+    """Return whether some runs differ from the others by more than chance explains, wherever they lie."""
+    (part, scores), (first, end) = runs, bounds
+    is_inner = np.zeros(len(part), np.bool_)
+    is_inner[first:end] = True
+    fitted = np.where(is_inner, scores[is_inner].mean(), scores[~is_inner].mean())
+    residuals = part - np.where(is_inner, np.median(part[is_inner]), np.median(part[~is_inner]))
+    return _exceeds_chance(critical, (scores, scores - fitted), (part, residuals), widened)
 
 
-def _exceeds(
+def _exceeds_chance(
     critical: tuple[float, float, float],
-    kept: tuple[Floats, Floats],
+    clipped: tuple[Floats, Floats],
     plain: tuple[Floats, Floats],
     widened: float,
 ) -> bool:
-    """Whether a contrast describes runs better than chance allows, with the noise widened as it must be.
+    """Return whether a contrast describes runs better than chance allows, with the noise widened by a factor.
 
     Clipped runs cannot tell a step of ten standard deviations from one of four: where correlated noise asks for more,
     the runs as they are may decide, too.
     """
-    needed = _needed(critical, len(plain[1])) * widened
-    return _explained(*kept) > needed or (widened > 1 and _explained(*plain) > needed)
+    needed = _critical_ratio(critical, len(plain[1])) * widened
+    return _explained_ratio(*clipped) > needed or (widened > 1 and _explained_ratio(*plain) > needed)
 
 
-def _needed(critical: tuple[float, float, float], count: int) -> float:
-    """What a contrast of so many runs has to explain, as a multiple of what it leaves."""
+def _critical_ratio(critical: tuple[float, float, float], count: int) -> float:
+    """Return what a contrast of so many runs has to explain, as a multiple of what it leaves."""
     limit = (critical[0] + critical[1] * math.log(count) + critical[2] / count) ** 2
     return limit / (count - 1 - limit)
 
 
-def _explained(values: Floats, residuals: Floats) -> float:
-    """What a contrast explains, as a multiple of what it leaves."""
-    total, left = float(np.square(values - values.mean()).sum()), float(residuals @ residuals)
-    return (total - left) / max(left, 1e-12 * total) if total else 0.0
+def _explained_ratio(values: Floats, residuals: Floats) -> float:
+    """Return what a contrast explains, as a multiple of what it leaves."""
+    total, remainder = float(np.square(values - values.mean()).sum()), float(residuals @ residuals)
+    return (total - remainder) / max(remainder, 1e-12 * total) if total else 0.0
 
 
-def _widening(residuals: Floats, fitted: int) -> float:
-    """How much correlation from run to run widens the variance of a mean; 1 where none is shown.
+def _noise_widening(residuals: Floats, fitted: int) -> float:
+    """Return the factor by which correlation from run to run widens the variance of a mean; 1 if none is shown.
 
     See :func:`opscope.core.stats.series.inflation`. Correlations that independent noise reaches in one of forty series
     are taken for none, since widening for them would hide changes.
     """
     ranks, count = mid_ranks(residuals), len(residuals)
     figures = min(fitted, count // 4)
-    shown = _SHOWN * math.sqrt(count) / (count - 3 * figures)
+    smallest_shown = _SHOWN * math.sqrt(count) / (count - 3 * figures)
     widened = inflation(ranks - ranks.mean(), figures)
-    return widened if shown < 1 and widened > (1 + shown) / (1 - shown) else 1.0
+    return widened if smallest_shown < 1 and widened > (1 + smallest_shown) / (1 - smallest_shown) else 1.0

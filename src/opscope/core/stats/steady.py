@@ -58,53 +58,60 @@ def level_changes(values: Floats) -> list[int]:
     """
     if len(values) < SHORTEST_SERIES:
         return []
-    borders = [0, *sorted(_splits(values)), len(values)]
-    return _without_disturbances(values, _joined(values, borders))[1:-1]
+    borders = [0, *sorted(_find_all_splits(values)), len(values)]
+    return _without_disturbances(values, _join_levels(values, borders))[1:-1]
 
 
-def _splits(values: Floats) -> list[int]:
+def _find_all_splits(values: Floats) -> list[int]:
     shortest = max(SHORTEST_SEGMENT, len(values) // _FINEST)
-    found, open_parts = [], [(0, len(values))]
+    splits_found, open_parts = [], [(0, len(values))]
     while open_parts:
         first, end = open_parts.pop()
         if end - first < max(SHORTEST_SERIES, 2 * shortest):
             continue
-        splits = [first + split for split in _split(values[first:end], shortest)]
-        found += splits
+        splits = [first + split for split in _find_splits(values[first:end], shortest)]
+        splits_found += splits
         open_parts += itertools.pairwise([first, *splits, end]) if splits else []
-    return found
+    return splits_found
 
 
-def _split(values: Floats, shortest: int) -> list[int]:
-    """Where a series falls into two levels; else where a part of it has another level than both sides; else nothing."""
+def _find_splits(values: Floats, shortest: int) -> list[int]:
+    """Return where a series falls into two levels, else the ends of a part with another level than both sides.
+
+    Nothing if neither stands out.
+    """
     ranks = mid_ranks(values)
     ranks -= ranks.mean()
-    split = _widest(ranks, shortest)
+    split = _widest_split(ranks, shortest)
     if _stands_out(ranks, 0, split, _CRITICAL + _CRITICAL_SHORT / len(values)):
         return [split]
     size = -(-len(values) // _MOST_ENDS)
     groups = binned(ranks, _MOST_ENDS)[1]
     first, end = _widest_part(groups - groups.mean(), -(-shortest // size))
     critical = _CRITICAL_PART + _CRITICAL_PART_SHORT / len(groups)
-    return _ends(values, first * size, end * size) if first < end and _stands_out(groups, first, end, critical) else []
+    return (
+        _refine_ends(values, first * size, end * size)
+        if first < end and _stands_out(groups, first, end, critical)
+        else []
+    )
 
 
-def _ends(values: Floats, first: int, end: int) -> list[int]:
-    """Exact ends of a part that was found among groups, from samples clamped to its level and that of the others."""
-    inside, outside = np.median(values[first:end]), np.median(np.concatenate([values[:first], values[end:]]))
-    clamped, middle = np.clip(values, min(inside, outside), max(inside, outside)), (first + end) // 2
-    return [_widest(clamped[:middle], 1), middle + _widest(clamped[middle:], 1)]
+def _refine_ends(values: Floats, first: int, end: int) -> list[int]:
+    """Return the exact ends of a part found among groups, from samples clamped to its level and that of the others."""
+    inner_level, outside = np.median(values[first:end]), np.median(np.concatenate([values[:first], values[end:]]))
+    clamped, middle = np.clip(values, min(inner_level, outside), max(inner_level, outside)), (first + end) // 2
+    return [_widest_split(clamped[:middle], 1), middle + _widest_split(clamped[middle:], 1)]
 
 
-def _widest(values: Floats, shortest: int) -> int:
-    """Size of the leading part whose mean differs most, in standard errors, from that of the rest."""
+def _widest_split(values: Floats, shortest: int) -> int:
+    """Return the size of the leading part whose mean differs most, in standard errors, from that of the rest."""
     sizes = np.arange(shortest, len(values) - shortest + 1)
     sums = np.cumsum(values - values.mean())[sizes - 1]
     return int(sizes[np.argmax(sums**2 / (sizes * (len(values) - sizes)))])
 
 
 def _widest_part(centred: Floats, shortest: int) -> tuple[int, int]:
-    """First and end of the inner part whose mean differs most from that of all others; (0, 0) when there is no room."""
+    """Return first and end of the inner part whose mean differs most from all others; (0, 0) if there is no room."""
     count = len(centred)
     first, end = np.triu_indices(count + 1, shortest)
     inner = (first >= shortest) & (end <= count - shortest)
@@ -117,32 +124,32 @@ def _widest_part(centred: Floats, shortest: int) -> tuple[int, int]:
 
 
 def _stands_out(ranks: Floats, first: int, end: int, critical: float) -> bool:
-    """Whether a part differs from the others by more than noise, judged by what two means leave."""
+    """Return whether a part differs from the others by more than noise, judged by what two means leave."""
     part = np.zeros(len(ranks), np.bool_)
     part[first:end] = True
-    inside, outside = float(ranks[part].mean()), float(ranks[~part].mean())
-    residuals = ranks - np.where(part, inside, outside)
+    inner_mean, outside = float(ranks[part].mean()), float(ranks[~part].mean())
+    residuals = ranks - np.where(part, inner_mean, outside)
     sizes, count = end - first, len(ranks)
     variance = float(residuals @ residuals) / (count - 2) * inflation(residuals, SHORTEST_SEGMENT)
-    return abs(inside - outside) > critical * math.sqrt(variance * count / (sizes * (count - sizes)))
+    return abs(inner_mean - outside) > critical * math.sqrt(variance * count / (sizes * (count - sizes)))
 
 
-def _joined(values: Floats, borders: list[int]) -> list[int]:
-    """Borders less those between levels within the tolerance, the least different first."""
-    kept, levels = list(borders), _levels(values, borders)
+def _join_levels(values: Floats, borders: list[int]) -> list[int]:
+    """Return borders without those between levels within the tolerance; the least different are joined first."""
+    joined, levels = list(borders), _segment_levels(values, borders)
     while len(levels) > 1:
         steps = [max(pair) / min(pair) - 1 for pair in itertools.pairwise(levels)]
         least = min(range(len(steps)), key=steps.__getitem__)
         if steps[least] > TOLERANCE:
             break
-        del kept[least + 1]
-        levels[least : least + 2] = _levels(values, kept[least : least + 2])
-    return kept
+        del joined[least + 1]
+        levels[least : least + 2] = _segment_levels(values, joined[least : least + 2])
+    return joined
 
 
 def _without_disturbances(values: Floats, borders: list[int]) -> list[int]:
     longest = len(values) // 10
-    levels = _levels(values, borders)
+    levels = _segment_levels(values, borders)
     for inner in range(1, len(levels) - 1):
         before, after = sorted((levels[inner - 1], levels[inner + 1]))
         if borders[inner + 1] - borders[inner] <= longest and after <= before * (1 + TOLERANCE):
@@ -150,7 +157,7 @@ def _without_disturbances(values: Floats, borders: list[int]) -> list[int]:
     return borders
 
 
-def _levels(values: Floats, borders: list[int]) -> list[float]:
+def _segment_levels(values: Floats, borders: list[int]) -> list[float]:
     return [float(np.median(values[first:end])) for first, end in itertools.pairwise(borders)]
 
 
@@ -167,7 +174,7 @@ _SETTLED_SHARE = 0.25
 
 
 class Shape(str, enum.Enum):
-    """What a series does, by the levels it goes through."""
+    """The course of a series through its levels."""
 
     FLAT = "flat"
     """It keeps its level from the first sample on."""
@@ -180,7 +187,7 @@ class Shape(str, enum.Enum):
 
 
 def course(values: Floats) -> tuple[int, Shape | None, list[int]]:
-    """Warm-up, shape, and first samples of later levels; no shape below 12 samples, which show no levels.
+    """Return warm-up, shape, and first samples of later levels; no shape below 12 samples, which show no levels.
 
     Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017,
     section 5; unlike there, at most half of a series is warm-up, and levels within 3 % are one.
@@ -191,13 +198,13 @@ def course(values: Floats) -> tuple[int, Shape | None, list[int]]:
     changes = [start + change for change in level_changes(values[start:])]
     borders = [start, *changes, count]
     levels = [float(np.median(values[first:end])) for first, end in itertools.pairwise(borders)]
-    shape = _shape(levels, borders)
+    shape = _judge_shape(levels, borders)
     settles = shape in {Shape.FLAT, Shape.WARMUP}
     return borders[-2] if settles else _slow_end(levels, borders), shape, changes
 
 
 def slow_start(values: Floats) -> int:
-    """Number of leading samples that are slower than the series later is, up to the first that is not.
+    """Return the number of leading samples that are slower than the series later is, up to the first that is not.
 
     The second half is taken as settled; where it has two modes, its slower one is what counts. Slow is more than 4.5
     robust standard deviations above the median, more than 3 %, and slower than 95 % of settled samples; behind a slow
@@ -218,11 +225,11 @@ def slow_start(values: Floats) -> int:
 
 
 def _slower_mode(values: Floats, step: float) -> Floats:
-    found = modes(values, step)
-    return values[values > (found[0].location + found[-1].location) / 2] if len(found) > 1 else values
+    found_modes = modes(values, step)
+    return values[values > (found_modes[0].location + found_modes[-1].location) / 2] if len(found_modes) > 1 else values
 
 
-def _shape(levels: list[float], borders: list[int]) -> Shape:
+def _judge_shape(levels: list[float], borders: list[int]) -> Shape:
     settled, count = borders[-2], borders[-1]
     if any(level * (1 + TOLERANCE) < levels[-1] for level in levels):
         return Shape.SLOWDOWN if count - settled >= _SETTLED_SHARE * count else Shape.UNSTEADY
@@ -232,13 +239,13 @@ def _shape(levels: list[float], borders: list[int]) -> Shape:
 
 
 def _slow_end(levels: list[float], borders: list[int]) -> int:
-    """End of the leading levels that are slower than the last one, within the first half."""
+    """Return the end of the leading levels that are slower than the last one, within the first half."""
     slow = itertools.takewhile(lambda level: level > levels[-1] * (1 + TOLERANCE), levels)
     return max(border for border in borders[: len(list(slow)) + 1] if border <= borders[-1] / 2)
 
 
 class Steadiness(msgspec.Struct, frozen=True):
-    """What the latencies of one process say about themselves."""
+    """The steadiness of one process's latencies: warm-up, shape, drift, correlation and modes."""
 
     warmup: int  # leading samples that are slower than the series later is; at most half of it
     shape: Shape | None  # what the series does; null below 12 samples, which show no levels
@@ -286,7 +293,7 @@ def steadiness(samples: Sequence[float] | NDArray[np.number]) -> Steadiness:
 
 
 def detect_warmup(samples: Sequence[float]) -> int:
-    """Number of leading samples that are slower than the series later is; at most half of them.
+    """Return the number of leading samples that are slower than the series later is; at most half of them.
 
     A few slow first inferences are found as what stands out from the second half, longer warm-up as levels that the
     series leaves; see ``opscope.core.stats.steady``.

@@ -49,19 +49,19 @@ def find_cache() -> tuple[Path, str | None]:
     """The directory of the cache, which need not exist yet, and why it goes with a restart; None where it lasts."""
     named = os.environ.get(VARIABLE)
     if named:
-        return _named(Path(named).absolute()), None
+        return _check_named_directory(Path(named).absolute()), None
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # to be ignored when it is relative, says the XDG specification
-    if given.is_absolute() and _usable(given) and not _foreign(given / "opscope"):
+    if given.is_absolute() and _can_keep_files(given) and not _find_foreign_access(given / "opscope"):
         return given / "opscope", None
     home = home_directory()
     reason = f"{home} is not writable" if home else "there is no home directory"
     if home and os.path.isdir(home):  # noqa: PTH112 - Path.is_dir raises where it may not look
         usual = home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "opscope"
-        foreign = _foreign(usual)
-        if _usable(usual.parent) and not foreign:
+        foreign = _find_foreign_access(usual)
+        if _can_keep_files(usual.parent) and not foreign:
             return usual, None
         reason = f"{usual} {foreign}" if foreign else reason
-    return _temporary(), reason
+    return _temporary_directory(), reason
 
 
 _THERE = (errno.ENOTEMPTY, errno.EEXIST)
@@ -79,12 +79,12 @@ def made_in_place(path: Path) -> Iterator[Path]:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as work:
-            made, seal = Path(work) / path.name, Path(work) / _seal(path).name
+            made, seal = Path(work) / path.name, Path(work) / _seal_path(path).name
             yield made
             for file in (made, *(made.rglob("*") if made.is_dir() else ())):
                 if not file.is_symlink():  # what it leads to is not ours to change
                     file.chmod(stat.S_IMODE(file.stat().st_mode) & ~_OTHERS_WRITE)
-            seal.write_text(f"{_digest(made)}\n", encoding="utf-8")
+            seal.write_text(f"{_hash_entry(made)}\n", encoding="utf-8")
             if made.is_dir() and path.is_dir() and not is_whole(path):
                 path.replace(Path(work) / "damaged")
             try:
@@ -93,14 +93,14 @@ def made_in_place(path: Path) -> Iterator[Path]:
                 if error.errno not in _THERE or not made.is_dir():
                     raise
             else:
-                seal.replace(_seal(path))
+                seal.replace(_seal_path(path))
 
 
 def is_whole(path: Path) -> bool:
-    """Whether an entry is there, and is this user's, as it was made: what to ask before it is used."""
+    """Return whether an entry exists, belongs to this user and is as it was made; ask it before the entry is used."""
     try:
-        own = path.lstat().st_uid == os.geteuid()
-        return own and _seal(path).read_text(encoding="utf-8").strip() == _digest(path)
+        is_own = path.lstat().st_uid == os.geteuid()
+        return is_own and _seal_path(path).read_text(encoding="utf-8").strip() == _hash_entry(path)
     except (OSError, ValueError, OpscopeError):
         return False
 
@@ -114,7 +114,7 @@ def remove_unused(directory: Path, seconds: float) -> None:
     for entry in directory.iterdir() if directory.is_dir() else ():
         if entry.lstat().st_mtime < limit and is_whole(entry):
             entry.unlink(missing_ok=True)
-            _seal(entry).unlink(missing_ok=True)
+            _seal_path(entry).unlink(missing_ok=True)
 
 
 def remove_beyond(directory: Path, limit: int, seconds: float) -> None:
@@ -124,43 +124,48 @@ def remove_beyond(directory: Path, limit: int, seconds: float) -> None:
     removed, and none that was used within so many seconds.
     """
     entries = sorted(
-        (one for one in directory.iterdir() if one.is_dir()) if directory.is_dir() else (),
-        key=lambda one: one.lstat().st_mtime,
+        (directory_entry for directory_entry in directory.iterdir() if directory_entry.is_dir())
+        if directory.is_dir()
+        else (),
+        key=lambda directory_entry: directory_entry.lstat().st_mtime,
     )
-    sizes = {one: sum(file.lstat().st_size for file in _files(one)) for one in entries}
-    taken = sum(sizes.values())
+    sizes = {
+        directory_entry: sum(file.lstat().st_size for file in _list_files(directory_entry))
+        for directory_entry in entries
+    }
+    total = sum(sizes.values())
     for entry in entries:
-        if taken <= limit:
+        if total <= limit:
             return
         if entry.lstat().st_mtime < time.time() - seconds and is_whole(entry):
             shutil.rmtree(entry)
-            _seal(entry).unlink(missing_ok=True)
-            taken -= sizes[entry]
+            _seal_path(entry).unlink(missing_ok=True)
+            total -= sizes[entry]
 
 
-def _seal(path: Path) -> Path:
-    """Where the hash of an entry stands."""
+def _seal_path(path: Path) -> Path:
+    """Return the path of the hash of an entry."""
     return path.with_name(f"{path.name}.sha256")
 
 
-def _digest(entry: Path) -> str:
-    """Hash of an entry: names, modes and contents of all its files."""
-    lines = (f"{_content(file)} {file.relative_to(entry)}\n" for file in sorted(_files(entry)))
+def _hash_entry(entry: Path) -> str:
+    """Return the hash of an entry: names, modes and contents of all its files."""
+    lines = (f"{_describe_content(file)} {file.relative_to(entry)}\n" for file in sorted(_list_files(entry)))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _content(file: Path) -> str:
-    """A file's hash and mode; of a link, where it leads."""
+def _describe_content(file: Path) -> str:
+    """Return a file's hash and mode; of a link, where it leads."""
     return f"-> {file.readlink()}" if file.is_symlink() else f"{sha256_of(file)} {file.stat().st_mode:o}"
 
 
-def _files(entry: Path) -> list[Path]:
-    found = entry.rglob("*") if entry.is_dir() else [entry]
-    return [file for file in found if file.is_symlink() or not file.is_dir()]
+def _list_files(entry: Path) -> list[Path]:
+    paths = entry.rglob("*") if entry.is_dir() else [entry]
+    return [file for file in paths if file.is_symlink() or not file.is_dir()]
 
 
 def home_directory() -> Path | None:
-    """The user's home directory, which need not exist; None where the system knows of none."""
+    """Return the user's home directory, which need not exist; None if the system knows none."""
     try:
         home = Path.home()
     except RuntimeError:  # neither HOME nor the table of users tells
@@ -168,25 +173,25 @@ def home_directory() -> Path | None:
     return home if home.is_absolute() and os.environ.get("HOME") != "" else None
 
 
-def _named(directory: Path) -> Path:
-    objection = _foreign(directory) if _usable(directory) else "cannot be written to"
+def _check_named_directory(directory: Path) -> Path:
+    objection = _find_foreign_access(directory) if _can_keep_files(directory) else "cannot be written to"
     if objection:
         hint = f"set {VARIABLE} to a directory that only you can write to, or unset it"
         raise StorageError(f"{VARIABLE} names it, but it {objection}", where=directory, hint=hint)
     return directory
 
 
-def _usable(directory: Path) -> bool:
-    """Whether files can be kept there, or it can be made for them."""
-    there = next((p for p in (directory, *directory.parents) if os.access(p, os.F_OK)), directory)
-    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)  # noqa: PTH112 - likewise
+def _can_keep_files(directory: Path) -> bool:
+    """Return whether files can be kept there, or the directory can be made."""
+    existing = next((p for p in (directory, *directory.parents) if os.access(p, os.F_OK)), directory)
+    return os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)  # noqa: PTH112 - likewise
 
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def _foreign(directory: Path) -> str | None:
-    """How others could change what is kept in a directory, for the end of a sentence; None where they cannot."""
+def _find_foreign_access(directory: Path) -> str | None:
+    """Return how others could change what is kept in a directory, for the end of a sentence; None if they cannot."""
     if not os.access(directory, os.F_OK):
         return None
     status = directory.stat()
@@ -197,25 +202,25 @@ def _foreign(directory: Path) -> str | None:
     return None
 
 
-def _temporary() -> Path:
+def _temporary_directory() -> Path:
     with storage_errors(Path(os.environ.get("TMPDIR") or "/tmp")):  # noqa: S108 - only named in the error
-        place = Path(tempfile.gettempdir()) / f"opscope-{os.geteuid()}"
+        directory = Path(tempfile.gettempdir()) / f"opscope-{os.geteuid()}"
         try:
-            place.mkdir(mode=0o700)
+            directory.mkdir(mode=0o700)
         except FileExistsError:
-            return place if _is_ours_alone(place) else _unpredictable()
-        return place
+            return directory if _is_ours_alone(directory) else _private_directory()
+        return directory
 
 
-def _is_ours_alone(place: Path) -> bool:
-    status = place.lstat()
+def _is_ours_alone(directory: Path) -> bool:
+    status = directory.lstat()
     private = not stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and private
 
 
 @functools.cache
-def _unpredictable() -> Path:
-    """A new directory of a name that nobody can take before us; it goes with this process."""
-    place = Path(tempfile.mkdtemp(prefix="opscope-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return place
+def _private_directory() -> Path:
+    """Return a new directory of a name that nobody can take before us; it goes with this process."""
+    directory = Path(tempfile.mkdtemp(prefix="opscope-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

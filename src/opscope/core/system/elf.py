@@ -105,12 +105,12 @@ def interpreter_of(file: Path) -> str | None:
         if head[:4] != _MAGIC or head[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
             return None
         try:
-            return _interpreter(opened, head)
+            return _read_interpreter(opened, head)
         except (struct.error, OverflowError, ValueError) as error:
             raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=file) from None
 
 
-def _interpreter(opened: BinaryIO, head: bytes) -> str:
+def _read_interpreter(opened: BinaryIO, head: bytes) -> str:
     (table,), (size, count) = struct.unpack_from("<Q", head, 0x20), struct.unpack_from("<HH", head, 0x36)
     opened.seek(table)
     for kind, _, offset, _, _, length, *_ in [_SEGMENT.unpack_from(opened.read(size)) for _ in range(count)]:
@@ -121,49 +121,63 @@ def _interpreter(opened: BinaryIO, head: bytes) -> str:
 
 
 def symbol_size(library: Path, name: str) -> int | None:
-    """Size in bytes of a dynamic symbol, None when the file is no 64-bit ELF library or does not define it."""
+    """Return the size in bytes of a dynamic symbol; None for a file that is no 64-bit ELF library or lacks it."""
     symbols = read_symbols(library.read_bytes(), library)
     return symbols.defined.get(name) if symbols else None
 
 
 def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
-    """The dynamic symbols in the bytes of a file; None when it is no 64-bit little-endian ELF file."""
+    """Read the dynamic symbols in the bytes of a file; None if it is no 64-bit little-endian ELF file.
+
+    Raises:
+        TraceFormatError: the file is truncated or damaged.
+    """
     if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
         return None
     try:
         (machine,) = struct.unpack_from("<H", data, 0x12)
-        sections = list(_sections(data))
-        symbols = _symbols(data, sections)
+        sections = list(_read_sections(data))
+        symbols = _read_symbol_table(data, sections)
     except (struct.error, IndexError, OverflowError) as error:
         raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=where) from None
-    own = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
+    sizes = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
     functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind in _FUNCTIONS)
     undefined = frozenset(symbol.name for symbol in symbols if not symbol.defined)
-    return ElfSymbols(machine, own, _called(data, sections, symbols, _JUMPS.get(machine)), functions, undefined)
+    return ElfSymbols(
+        machine, sizes, _find_called_symbols(data, sections, symbols, _JUMPS.get(machine)), functions, undefined
+    )
 
 
 def read_code(data: bytes, where: Path) -> ElfCode | None:
-    """The code in the bytes of a file; None when it is no 64-bit little-endian ELF file."""
+    """Read the code in the bytes of a file; None if it is no 64-bit little-endian ELF file.
+
+    Raises:
+        TraceFormatError: the file is truncated or damaged.
+    """
     if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
         return None
     try:
         (machine,) = struct.unpack_from("<H", data, 0x12)
-        sections = list(_sections(data))
-        own = [one for one in sections if one.kind == _SHT_PROGBITS and one.flags & _SHF_EXECINSTR]
-        symbols = [one for kind in (_SHT_SYMTAB, _SHT_DYNSYM) for one in _symbols(data, sections, kind)]
-        own_symbols = [one for one in symbols if one.defined and one.kind in _FUNCTIONS and one.size]
-        functions = {(one.address, one.address + one.size) for one in own_symbols}
-        functions.update(_unwound(data, sections))
+        sections = list(_read_sections(data))
+        code_sections = [entry for entry in sections if entry.kind == _SHT_PROGBITS and entry.flags & _SHF_EXECINSTR]
+        symbols = [entry for kind in (_SHT_SYMTAB, _SHT_DYNSYM) for entry in _read_symbol_table(data, sections, kind)]
+        function_symbols = [entry for entry in symbols if entry.defined and entry.kind in _FUNCTIONS and entry.size]
+        functions = {(entry.address, entry.address + entry.size) for entry in function_symbols}
+        functions.update(_read_unwinding_table(data, sections))
     except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=where) from None
-    if any(one.offset + one.size > len(data) for one in own) or sum(one.size for one in own) > len(data):
+    if any(entry.offset + entry.size > len(data) for entry in code_sections) or sum(
+        entry.size for entry in code_sections
+    ) > len(data):
         raise TraceFormatError("ELF file truncated or damaged: its code overlaps or runs past the end", where=where)
-    code = [CodeSection(one.address, one.of(data)) for one in sorted(own, key=lambda one: one.address)]
+    code = [
+        CodeSection(entry.address, entry.of(data)) for entry in sorted(code_sections, key=lambda entry: entry.address)
+    ]
     return ElfCode(machine, code, sorted(functions))
 
 
-def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[tuple[int, int]]:
-    """The functions that the table for unwinding describes; none where there is no such table."""
+def _read_unwinding_table(data: bytes, sections: Sequence[_Section]) -> Iterator[tuple[int, int]]:
+    """Yield the functions that the table for unwinding describes; nothing if there is no such table."""
     (table,), (size, count) = struct.unpack_from("<Q", data, 0x20), struct.unpack_from("<HH", data, 0x36)
     for number in range(count):
         kind, _, offset, address, *_ = _SEGMENT.unpack_from(data, table + number * size)
@@ -171,14 +185,14 @@ def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[tuple[int, i
             continue
         (distance,) = struct.unpack_from("<i", data, offset + 4)
         frames = address + 4 + distance
-        section = next((one for one in sections if one.address == frames and one.offset), None)
+        section = next((candidate for candidate in sections if candidate.address == frames and candidate.offset), None)
         if section is not None:
-            yield from _described(section.of(data), frames)
+            yield from _read_frame_entries(section.of(data), frames)
         return
 
 
-def _described(table: bytes, address: int) -> Iterator[tuple[int, int]]:
-    """The functions of the entries of ``.eh_frame``; entries before them that they share say how they are written."""
+def _read_frame_entries(table: bytes, address: int) -> Iterator[tuple[int, int]]:
+    """Yield the functions of the entries of ``.eh_frame``; a shared entry before them says how they are written."""
     at, encodings = 0, dict[int, int]()
     while at + 8 <= len(table):
         (length,), begin = struct.unpack_from("<I", table, at), at + 4
@@ -189,14 +203,14 @@ def _described(table: bytes, address: int) -> Iterator[tuple[int, int]]:
             (length,), begin = struct.unpack_from("<Q", table, begin), begin + 8
         (back,) = struct.unpack_from("<I", table, begin)
         if back:
-            yield from _range(table, begin + 4, address, encodings.get(begin - back))
+            yield from _read_function_range(table, begin + 4, address, encodings.get(begin - back))
         else:
-            encodings[at] = _encoding(table, begin + 4)
+            encodings[at] = _read_address_encoding(table, begin + 4)
         at = begin + length
 
 
-def _range(table: bytes, at: int, address: int, encoding: int | None) -> Iterator[tuple[int, int]]:
-    """The function of an entry; none where its address is not relative to the place where it is written."""
+def _read_function_range(table: bytes, at: int, address: int, encoding: int | None) -> Iterator[tuple[int, int]]:
+    """Yield the function of an entry; nothing if its address is not relative to where it is written."""
     if encoding is None or encoding & 0xF0 != _PC_RELATIVE or encoding & 0x0F not in _FORMATS:
         return
     distance, size = struct.unpack_from(f"<{_FORMATS[encoding & 0x0F]}", table, at)
@@ -205,17 +219,17 @@ def _range(table: bytes, at: int, address: int, encoding: int | None) -> Iterato
         yield start, start + size
 
 
-def _encoding(table: bytes, at: int) -> int:
-    """How the entries that belong to a common one write addresses (DW_EH_PE_*); 0, absolute, where it does not say."""
+def _read_address_encoding(table: bytes, at: int) -> int:
+    """Return how the entries of a shared one write addresses (DW_EH_PE_*); 0, absolute, if it does not say."""
     version, end = table[at], table.index(0, at + 1)
     augmentation = table[at + 1 : end].decode("latin-1")
     if not augmentation.startswith("z"):
         return 0
     at = end + 1 + (2 if version == 4 else 0)  # noqa: PLR2004 - of DWARF, with the sizes of an address and a segment
     for _ in range(2):  # alignment of code and of data
-        at = _behind_number(table, at)
-    at = at + 1 if version == 1 else _behind_number(table, at)  # the register of the return address
-    at = _behind_number(table, at)  # the length of what the letters say
+        at = _skip_number(table, at)
+    at = at + 1 if version == 1 else _skip_number(table, at)  # the register of the return address
+    at = _skip_number(table, at)  # the length of what the letters say
     for letter in augmentation[1:]:
         if letter == "R":
             return table[at]
@@ -226,14 +240,14 @@ def _encoding(table: bytes, at: int) -> int:
     return 0
 
 
-def _behind_number(table: bytes, at: int) -> int:
-    """Where a number of variable length (LEB128) ends."""
+def _skip_number(table: bytes, at: int) -> int:
+    """Return the end of a number of variable length (LEB128)."""
     while table[at] & 0x80:
         at += 1
     return at + 1
 
 
-def _sections(data: bytes) -> Iterator[_Section]:
+def _read_sections(data: bytes) -> Iterator[_Section]:
     (table,) = struct.unpack_from("<Q", data, 0x28)
     entry_size, count = struct.unpack_from("<HH", data, 0x3A)
     for number in range(count):
@@ -241,30 +255,32 @@ def _sections(data: bytes) -> Iterator[_Section]:
         yield _Section(kind, flags, address, offset, size, link)
 
 
-def _symbols(data: bytes, sections: Sequence[_Section], table_kind: int = _SHT_DYNSYM) -> list[_Symbol]:
-    found = next((section for section in sections if section.kind == table_kind), None)
-    if found is None:
+def _read_symbol_table(data: bytes, sections: Sequence[_Section], table_kind: int = _SHT_DYNSYM) -> list[_Symbol]:
+    table_section = next((section for section in sections if section.kind == table_kind), None)
+    if table_section is None:
         return []
-    names, table = sections[found.link].of(data), found.of(data)
-    whole = table[: len(table) // _SYMBOL.size * _SYMBOL.size]
+    names, table = sections[table_section.link].of(data), table_section.of(data)
+    complete = table[: len(table) // _SYMBOL.size * _SYMBOL.size]
     return [
-        _Symbol(_text(names, name), info & 0xF, bool(section), address, size)
-        for name, info, _, section, address, size in _SYMBOL.iter_unpack(whole)
+        _Symbol(_read_name(names, name), info & 0xF, bool(section), address, size)
+        for name, info, _, section, address, size in _SYMBOL.iter_unpack(complete)
     ]
 
 
-def _text(names: bytes, at: int) -> str:
+def _read_name(names: bytes, at: int) -> str:
     end = names.find(b"\0", at)
     return names[at : end if end >= 0 else len(names)].decode("ascii", "replace")
 
 
-def _called(data: bytes, sections: Sequence[_Section], symbols: Sequence[_Symbol], jump: int | None) -> frozenset[str]:
-    called = set()
+def _find_called_symbols(
+    data: bytes, sections: Sequence[_Section], symbols: Sequence[_Symbol], jump: int | None
+) -> frozenset[str]:
+    names = set()
     for section in sections:
         if section.kind != _SHT_RELA or jump is None:
             continue
         table = section.of(data)
         for _, info, _ in _RELOCATION.iter_unpack(table[: len(table) // _RELOCATION.size * _RELOCATION.size]):
             if info & 0xFFFFFFFF == jump and info >> 32 < len(symbols):
-                called.add(symbols[info >> 32].name)
-    return frozenset(called)
+                names.add(symbols[info >> 32].name)
+    return frozenset(names)

@@ -132,7 +132,7 @@ class EventTable:
     @classmethod
     def build(cls, columns: Mapping[str, Values], clock: Clock, warnings: Sequence[TraceWarning] = ()) -> EventTable:
         """A table from what a reader found, with the tree columns derived and the invariants checked."""
-        plain = {name: _plain(name, values) for name, values in columns.items()}
+        plain = {name: _convert_column(name, values) for name, values in columns.items()}
         start, duration = (plain.pop(name).reshape(1, -1) for name in ("start", "duration"))
         return cls.of_segments([Segment.build(plain, start, duration)], clock, warnings)
 
@@ -187,7 +187,7 @@ class EventTable:
     def inference_times(self) -> Inferences:
         """The inferences as arrays."""
         marked = zip(self.traces, self.warmup, strict=True)
-        return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(marked)])
+        return joined_inferences([_list_inferences(p, trace, w) for p, (trace, w) in enumerate(marked)])
 
     def count_events(self) -> list[NDArray[np.int64]]:
         """Return the number of events of each inference, the call included, as one array for each process."""
@@ -206,27 +206,30 @@ class EventTable:
 
     @cached_property
     def self_times(self) -> tuple[dict[SelfTimeKey, SelfTimes], ...]:
-        """For each process, what its measured inferences spent at every place."""
+        """Return the self times of each process's measured inferences at every place."""
         return tuple(self_times(trace, warmup) for trace, warmup in zip(self.traces, self.warmup, strict=True))
 
     def chosen_self_times(self, weights: Sequence[NDArray[np.float64]]) -> list[dict[SelfTimeKey, ChosenSelfTimes]]:
-        """For each process, return the self times by place, of the inferences whose weight is above 0."""
-        return [chosen_self_times(trace, own) for trace, own in zip(self.traces, weights, strict=True)]
+        """Return the self times by place of each process's inferences whose weight is above 0."""
+        return [
+            chosen_self_times(trace, process_weights)
+            for trace, process_weights in zip(self.traces, weights, strict=True)
+        ]
 
     def with_warmup(self, count: int | Sequence[int]) -> Self:
         """Mark the first inferences of every process as warm-up."""
-        each = (count,) * self.processes if isinstance(count, int) else tuple(count)
-        if len(each) != self.processes:
-            raise ValueError(f"{len(each)} numbers for {self.processes} processes")
-        return replace(self, warmup=each)
+        counts = (count,) * self.processes if isinstance(count, int) else tuple(count)
+        if len(counts) != self.processes:
+            raise ValueError(f"{len(counts)} numbers for {self.processes} processes")
+        return replace(self, warmup=counts)
 
     @property
     def holds_tiles(self) -> bool:
-        """Whether there are events of AI Engine tiles; they are in no inference."""
+        """Return whether there are events of AI Engine tiles, which are in no inference."""
         return bool((self.frame["scope"] == Scope.TILE_EVENT.value).any())
 
     def with_method(self, name: str) -> Self:
-        """Name the method of every inference, when the program says that there is only one."""
+        """Return the table with this method for every inference, if the program has only one."""
         traces = tuple(tuple(_with_method(segment, name) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
@@ -243,80 +246,81 @@ class EventTable:
         return replace(self, traces=tuple(traces))
 
     def with_method_names(self, names: Mapping[str | None, str]) -> EventTable:
-        """Other names for methods, as a program tells them; None is the method that the trace does not name."""
-        traces = tuple(tuple(_renamed(segment, names) for segment in trace) for trace in self.traces)
+        """Return the table with other names for methods; None is the method that the trace does not name."""
+        traces = tuple(tuple(_rename_methods(segment, names) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
     def with_delegate_calls_from(self, first: Mapping[str, int]) -> EventTable:
-        """Calls of delegates numbered as the program numbers them, where the trace counts them from 0."""
-        traces = tuple(tuple(_renumbered(segment, first) for segment in trace) for trace in self.traces)
+        """Return the table with delegate calls numbered as in the program, if the trace counts them from 0."""
+        traces = tuple(tuple(_renumber_calls(segment, first) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
     def with_instructions(
         self, numbers: Mapping[str, int], enclosed: Mapping[int, Mapping[str, int]], others_from: int
     ) -> EventTable:
-        """Kernels of an inference numbered by what they are called, where a trace numbers them as they ran.
+        """Return the table with kernels numbered by their names instead of the order in which they ran.
 
-        Those of the graphs that a kernel runs are numbered by the number of that kernel and what they are called.
+        Kernels of the graphs that a kernel runs are numbered by the number of that kernel and their names.
         """
         traces = tuple(
-            tuple(_numbered(segment, numbers, enclosed, others_from) for segment in trace) for trace in self.traces
+            tuple(_number_kernels(segment, numbers, enclosed, others_from) for segment in trace)
+            for trace in self.traces
         )
         return replace(self, traces=traces)
 
     def with_warnings(self, *more: TraceWarning) -> EventTable:
-        """The same table with further warnings."""
+        """Return the table with further warnings."""
         return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
 
     def with_side(self, side: SideEvents) -> EventTable:
-        """The same table of one trace with what stands beside its events."""
+        """Return the table of one trace with what stands beside its events."""
         return replace(self, side=(side,))
 
     def with_processes(self, kept: Sequence[int]) -> Self:
-        """Only the events of some processes, numbered anew in the given order."""
+        """Return the table with the events of some processes only, renumbered in the given order."""
         traces = tuple(self.traces[process] for process in kept)
         warmup = tuple(self.warmup[process] for process in kept)
         return replace(self, traces=traces, warmup=warmup, side=tuple(self.side[process] for process in kept))
 
     def measured(self) -> pl.DataFrame:
-        """Rows of the inferences that count: not warm-up, not loading."""
+        """Return the rows of the inferences that count: no warm-up, no loading."""
         frame = self.frame
         return frame.filter(frame["inference"].is_not_null() & ~frame["warmup"])
 
     def loading(self) -> list[int | None]:
-        """Time of loading methods in each process; None where the trace has no such event."""
-        return [_loading(trace) for trace in self.traces]
+        """Return the time of loading methods in each process; None if the trace has no such event."""
+        return [_sum_load_time(trace) for trace in self.traces]
 
 
 def joined_inferences(parts: Sequence[Inferences]) -> Inferences:
-    """Inferences of several processes, one after the other."""
+    """Return the inferences of several processes, one after the other."""
     return Inferences(
         process=np.concatenate([part.process for part in parts]),
         inference=np.concatenate([part.inference for part in parts]),
         warmup=np.concatenate([part.warmup for part in parts]),
         start=np.concatenate([part.start for part in parts]),
         duration=np.concatenate([part.duration for part in parts]),
-        method=_joined([part.method for part in parts]),
+        method=_join_coded([part.method for part in parts]),
     )
 
 
-def _joined(columns: Sequence[Coded]) -> Coded:
-    """Columns of text, one after the other."""
+def _join_coded(columns: Sequence[Coded]) -> Coded:
+    """Return columns of text, one after the other."""
     texts = tuple(dict.fromkeys(text for column in columns for text in column.texts))
     numbers = [np.array([*(texts.index(text) for text in column.texts), -1], np.int64) for column in columns]
-    return Coded(np.concatenate([own[column.codes] for own, column in zip(numbers, columns, strict=True)]), texts)
+    return Coded(np.concatenate([lookup[column.codes] for lookup, column in zip(numbers, columns, strict=True)]), texts)
 
 
-def _inferences(process: int, trace: Sequence[Segment], warmup: int) -> Inferences:
+def _list_inferences(process: int, trace: Sequence[Segment], warmup: int) -> Inferences:
     start = np.concatenate([segment.start[:, segment.roots].ravel() for segment in trace])
     duration = np.concatenate([segment.duration[:, segment.roots].ravel() for segment in trace])
     methods = ((segment.columns["method"], segment) for segment in trace)
-    method = _joined([Coded(np.tile(own.codes[s.roots], s.repeats), own.texts) for own, s in methods])
+    method = _join_coded([Coded(np.tile(coded.codes[s.roots], s.repeats), coded.texts) for coded, s in methods])
     number = np.arange(len(start))
     return Inferences(np.full(len(start), process), number, number < warmup, start, duration, method)
 
 
-def _renamed(segment: Segment, names: Mapping[str | None, str]) -> Segment:
+def _rename_methods(segment: Segment, names: Mapping[str | None, str]) -> Segment:
     method = segment.columns["method"]
     renamed = tuple(names.get(text, text) for text in method.texts)
     codes = method.codes
@@ -329,14 +333,14 @@ def _renamed(segment: Segment, names: Mapping[str | None, str]) -> Segment:
     return segment.with_columns(method=Coded(np.where(codes < 0, -1, lookup[codes]), texts))
 
 
-def _renumbered(segment: Segment, first: Mapping[str, int]) -> Segment:
+def _renumber_calls(segment: Segment, first: Mapping[str, int]) -> Segment:
     method, instruction = segment.columns["method"], segment.columns["instruction"]
     inner = segment.columns["scope"].equals(Scope.DELEGATE_OP.value)
     offset = np.array([*(first.get(name, 0) for name in method.texts), 0], np.int64)[method.codes]
     return segment.with_columns(instruction=np.where(inner, instruction + offset, instruction))
 
 
-def _numbered(
+def _number_kernels(
     segment: Segment, numbers: Mapping[str, int], enclosed: Mapping[int, Mapping[str, int]], others_from: int
 ) -> Segment:
     name, scope, before = (segment.columns[column] for column in ("name", "scope", "instruction"))
@@ -346,20 +350,20 @@ def _numbered(
     # Below the inference itself, or below the call that runs its graph.
     caller = np.where(parent[above] < 0, above, parent[above])
     outermost = kernel & (parent >= 0) & scope.equals(Scope.EXECUTE.value)[caller]
-    own = np.where(outermost, _by_name(name, numbers), -1)
+    number = np.where(outermost, _by_name(name, numbers), -1)
     # Kernels inside of others: of each that is numbered in the round before, those that its graphs run.
-    inner, waiting = kernel & ~outermost & (parent >= 0), set(own[own >= 0].tolist()) & enclosed.keys()
+    inner, waiting = kernel & ~outermost & (parent >= 0), set(number[number >= 0].tolist()) & enclosed.keys()
     while waiting:
         numbered: set[int] = set()
         for owner in waiting:
-            ran = inner & (own[above[above]] == owner)
-            own = np.where(ran, _by_name(name, enclosed[owner]), own)
-            numbered |= set(own[ran].tolist())
+            ran = inner & (number[above[above]] == owner)
+            number = np.where(ran, _by_name(name, enclosed[owner]), number)
+            numbered |= set(number[ran].tolist())
         waiting = numbered & enclosed.keys()
-    after = np.where(own >= 0, own, np.where(before >= 0, before + others_from, before))
+    after = np.where(number >= 0, number, np.where(before >= 0, before + others_from, before))
     # The calls that run the graphs of a kernel are its own.
-    inside = ~kernel & (parent >= 0) & kernel[above]
-    return segment.with_columns(instruction=np.where(inside, after[above], after))
+    is_inner_call = ~kernel & (parent >= 0) & kernel[above]
+    return segment.with_columns(instruction=np.where(is_inner_call, after[above], after))
 
 
 def _by_name(name: Coded, known: Mapping[str, int]) -> NDArray[np.int64]:
@@ -370,7 +374,7 @@ def _with_method(segment: Segment, name: str) -> Segment:
     return segment.with_columns(method=Coded(np.where(segment.inference >= 0, 0, -1), (name,)))
 
 
-def _loading(trace: Sequence[Segment]) -> int | None:
+def _sum_load_time(trace: Sequence[Segment]) -> int | None:
     total = None
     for segment in trace:
         rows = np.flatnonzero(segment.columns["scope"].equals(Scope.LOAD.value) & (segment.parent < 0))
@@ -379,10 +383,10 @@ def _loading(trace: Sequence[Segment]) -> int | None:
     return total
 
 
-def _plain(name: str, values: Values) -> Any:  # noqa: ANN401 - an array, coded text or a tuple, by the column's name
-    """A column as segments keep it; a Series becomes an array, coded text or a tuple of bytes."""
+def _convert_column(name: str, values: Values) -> Any:  # noqa: ANN401 - an array, coded text or a tuple, by the column's name
+    """Return a column as segments keep it; a Series becomes an array, coded text or a tuple of bytes."""
     if isinstance(values, Coded | np.ndarray) or name not in {*TEXTS, "metadata"}:
-        return _numbers(values)
+        return _convert_numbers(values)
     listed = list(values)
     if name == "metadata":
         return tuple(listed)
@@ -391,7 +395,7 @@ def _plain(name: str, values: Values) -> Any:  # noqa: ANN401 - an array, coded 
     return coded_from(listed)
 
 
-def _numbers(values: Any) -> Any:  # noqa: ANN401 - likewise
+def _convert_numbers(values: Any) -> Any:  # noqa: ANN401 - likewise
     if isinstance(values, Coded | np.ndarray):
         return values
     if hasattr(values, "fill_null"):

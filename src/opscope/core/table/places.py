@@ -48,14 +48,14 @@ LocatedRow = TypeVar("LocatedRow", bound=Located)
 
 
 def operator_key(row: Located) -> OperatorKey | None:
-    """Which operator something is said of; None for the framework's own time."""
+    """Return the operator that a row is about; None for the framework's own time."""
     if row.instruction is None or row.position is None:
         return None
     return OperatorKey(row.method, row.instruction, row.position)
 
 
 def by_operator(rows: Iterable[LocatedRow]) -> dict[OperatorKey, LocatedRow]:
-    """What is said of operators, by operator; the framework's own time is left out."""
+    """Return rows by their operators, without the framework's own time."""
     return {key: row for row in rows if (key := operator_key(row)) is not None}
 
 
@@ -95,7 +95,7 @@ class SelfTimes(NamedTuple):
     unresolved: int  # how much longer they may have taken together, for durations that were cut off
 
     def plus(self, other: SelfTimes) -> SelfTimes:
-        """Both together, under the first name."""
+        """Return both together, under the first name."""
         return SelfTimes(
             self.name,
             self.backend,
@@ -106,13 +106,13 @@ class SelfTimes(NamedTuple):
 
 
 def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfTimes]:
-    """What the measured inferences of one process spent at every place, in program order of first appearance."""
-    found: dict[SelfTimeKey, SelfTimes] = {}
+    """Return the self times of one process's measured inferences by place, in program order of first appearance."""
+    by_place: dict[SelfTimeKey, SelfTimes] = {}
     for segment in trace:
-        for place, spent in _of_segment(segment, warmup - segment.first_inference):
-            known = found.get(place)
-            found[place] = spent if known is None else known.plus(spent)
-    return found
+        for key, segment_times in _sum_segment(segment, warmup - segment.first_inference):
+            known = by_place.get(key)
+            by_place[key] = segment_times if known is None else known.plus(segment_times)
+    return by_place
 
 
 class ChosenSelfTimes(NamedTuple):
@@ -134,9 +134,9 @@ def chosen_self_times(trace: Sequence[Segment], weights: Floats) -> dict[SelfTim
     by_place: dict[SelfTimeKey, ChosenSelfTimes] = {}
     for segment in trace:
         own_weights = weights[segment.first_inference : segment.first_inference + segment.inferences]
-        for place, chosen in _chosen_of_segment(segment, own_weights.reshape(segment.repeats, -1)):
-            known = by_place.get(place)
-            by_place[place] = chosen if known is None else known.plus(chosen)
+        for key, chosen in _chosen_of_segment(segment, own_weights.reshape(segment.repeats, -1)):
+            known = by_place.get(key)
+            by_place[key] = chosen if known is None else known.plus(chosen)
     return by_place
 
 
@@ -148,7 +148,7 @@ def _chosen_of_segment(segment: Segment, weights: Floats) -> Iterator[tuple[Self
     rows = np.flatnonzero((segment.inference >= 0) & np.take(roots, segment.inference))
     if not len(rows):
         return
-    group, first = _groups(segment, rows)
+    group, first = _number_places(segment, rows)
     # Sums over the rows of a place in one inference of the template: a column for each such pair, by place.
     pair = group * weights.shape[1] + segment.inference[rows]
     order = np.argsort(pair, kind="stable")
@@ -163,22 +163,22 @@ def _chosen_of_segment(segment: Segment, weights: Floats) -> Iterator[tuple[Self
         own_weights = column_weights[:, columns]
         samples = sums[:, columns][own_weights > 0].astype(np.float64)
         if len(samples):
-            yield _place(segment, row), ChosenSelfTimes(samples, float(own_weights.sum()))
+            yield _read_place(segment, row), ChosenSelfTimes(samples, float(own_weights.sum()))
 
 
-def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, SelfTimes]]:
-    """Places of one segment; ``warmup`` is how many of its own inferences are set aside."""
-    each = len(segment.roots)
-    if not each:
+def _sum_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, SelfTimes]]:
+    """Yield the self times of one segment's places; its first ``warmup`` inferences are excluded."""
+    root_count = len(segment.roots)
+    if not root_count:
         return
-    whole = segment.repeats > 1
+    is_repeated = segment.repeats > 1
     # Repeated templates hold one inference each, so whole repeats are set aside; else single inferences are.
-    skipped = max(0, warmup) if whole and each == 1 else 0
-    rows = np.flatnonzero(segment.inference >= (0 if skipped or whole else max(0, warmup)))
+    skipped = max(0, warmup) if is_repeated and root_count == 1 else 0
+    rows = np.flatnonzero(segment.inference >= (0 if skipped or is_repeated else max(0, warmup)))
     repeats = segment.repeats - skipped
     if repeats <= 0 or not len(rows):
         return
-    group, first = _groups(segment, rows)
+    group, first = _number_places(segment, rows)
     count = np.bincount(group) * repeats
     unresolved = np.zeros(len(first), np.int64)
     np.add.at(unresolved, group, (segment.columns["resolution"][rows] - 1) * repeats)
@@ -188,11 +188,11 @@ def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, Se
     for number, row in enumerate(rows[first].tolist()):
         name, backend = segment.columns["name"][row], segment.columns["backend"][row]
         spent = SelfTimes(name, backend, int(count[number]), int(totals[number]), int(unresolved[number]))
-        yield _place(segment, row), spent
+        yield _read_place(segment, row), spent
 
 
-def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
-    """Number of each row's place, in order of first appearance, and the first row of each place."""
+def _number_places(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the number of each row's place, in order of first appearance, and the first row of each place."""
     columns = segment.columns
     leaf = segment.is_leaf
     keys = np.stack(
@@ -217,11 +217,11 @@ def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
     return rank[number.ravel()], np.sort(first)
 
 
-def _place(segment: Segment, row: int) -> SelfTimeKey:
+def _read_place(segment: Segment, row: int) -> SelfTimeKey:
     columns = segment.columns
     leaf = columns["scope"][row] in LEAVES
-    own = columns["instruction"][row], segment.call_position[row], columns["chain"][row]
-    numbers = (int(value) for value in own)
+    codes = columns["instruction"][row], segment.call_position[row], columns["chain"][row]
+    numbers = (int(value) for value in codes)
     instruction, position, chain = (None if value < 0 else value for value in numbers)
     return SelfTimeKey(
         method=columns["method"][row],

@@ -64,12 +64,12 @@ SCHEMA = pl.Schema({column.name: column.dtype for column in COLUMNS})
 
 
 def column_reference() -> str:
-    """The columns as a Markdown table, for the reference pages."""
+    """Return the columns as a Markdown table, for the reference pages."""
     head = ["| column | type | null | unit | meaning |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(_row(column) for column in COLUMNS)]) + "\n"
+    return "\n".join([*head, *(_reference_row(column) for column in COLUMNS)]) + "\n"
 
 
-def _row(column: Column) -> str:
+def _reference_row(column: Column) -> str:
     dtype = "Enum" if isinstance(column.dtype, pl.Enum) else str(column.dtype).partition("(")[0]
     null = "yes" if column.nullable else "no"
     return f"| `{column.name}` | {dtype} | {null} | {column.unit} | {column.meaning} |"
@@ -80,28 +80,28 @@ _TILED = ("chain", "instruction", "delegate_id", "bundled_input", "resolution", 
 
 
 def frame_of(traces: Sequence[Sequence[Segment]], warmup: Sequence[int]) -> pl.DataFrame:
-    """All rows of all traces, with columns as in ``opscope.core.table.schema.COLUMNS``."""
+    """Return all rows of all traces, with columns as in ``opscope.core.table.schema.COLUMNS``."""
     frames, rows = [], 0
     for process, (trace, aside) in enumerate(zip(traces, warmup, strict=True)):
         for segment in trace:
-            frames.append(_frame(segment, process, aside, rows))
+            frames.append(_segment_frame(segment, process, aside, rows))
             rows += segment.repeats * segment.events
     return pl.concat(frames, rechunk=True) if frames else pl.DataFrame(schema=SCHEMA)
 
 
 def inference_frame(inferences: Inferences) -> pl.DataFrame:
-    """Inferences as a table."""
+    """Return inferences as a table."""
     columns = {name: getattr(inferences, name) for name in ("process", "inference", "warmup", "start", "duration")}
     frame = pl.DataFrame({name: pl.Series(values) for name, values in columns.items()})
-    method = _text(inferences.method, inferences.method.codes, pl.Categorical())
-    wanted = ["process", "inference", "warmup", "method", "start", "duration"]
+    method = _text_series(inferences.method, inferences.method.codes, pl.Categorical())
+    names = ["process", "inference", "warmup", "method", "start", "duration"]
     typed = [pl.col(name).cast(SCHEMA[name]) for name in ("process", "inference")]
-    return frame.with_columns(*typed, method.alias("method")).select(wanted)
+    return frame.with_columns(*typed, method.alias("method")).select(names)
 
 
-def _frame(segment: Segment, process: int, warmup: int, first_row: int) -> pl.DataFrame:
+def _segment_frame(segment: Segment, process: int, warmup: int, first_row: int) -> pl.DataFrame:
     tile, repeat = segment.repeats, np.repeat(np.arange(segment.repeats), segment.events)
-    inference = _inference(segment, repeat)
+    inference = _number_inferences(segment, repeat)
     within = np.tile(segment.parent, segment.repeats)
     values: dict[str, pl.Series] = {
         "process": pl.Series(np.full(len(repeat), process)),
@@ -119,18 +119,18 @@ def _frame(segment: Segment, process: int, warmup: int, first_row: int) -> pl.Da
     values |= {name: pl.Series(np.tile(segment.columns[name], tile)) for name in _TILED}
     for name in TEXTS:
         column: Coded = segment.columns[name]
-        values[name] = _text(column, np.tile(column.codes, tile), SCHEMA[name])
+        values[name] = _text_series(column, np.tile(column.codes, tile), SCHEMA[name])
     frame = pl.DataFrame([values[name].alias(name).cast(dtype) for name, dtype in SCHEMA.items()])
     return frame.with_columns(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in _MINUS_ONE_IS_NULL)
 
 
-def _inference(segment: Segment, repeat: Ints) -> Ints:
+def _number_inferences(segment: Segment, repeat: Ints) -> Ints:
     within = np.tile(segment.inference, segment.repeats)
     number = within + repeat * len(segment.roots) + segment.first_inference
     return np.where(within >= 0, number, -1)
 
 
-def _text(column: Coded, codes: Ints, dtype: pl.DataType) -> pl.Series:
-    """Texts by their codes; the code past the last is nothing."""
+def _text_series(column: Coded, codes: Ints, dtype: pl.DataType) -> pl.Series:
+    """Return texts by their codes; -1 is null."""
     texts = pl.Series([*column.texts, None], dtype=dtype)
     return texts[np.where(codes < 0, len(column.texts), codes)]

@@ -41,7 +41,7 @@ class Coded:
 
     @classmethod
     def constant(cls, text: str | None, count: int) -> Coded:
-        """The same text in every row."""
+        """Return a column with one text in every row."""
         return cls(np.full(count, NULL if text is None else 0, np.int64), () if text is None else (text,))
 
     def __getitem__(self, row: int) -> str | None:
@@ -49,9 +49,9 @@ class Coded:
         return None if code == NULL else self.texts[code]
 
     def equals(self, text: str) -> NDArray[np.bool_]:
-        """Which rows hold this text."""
-        wanted = [code for code, known in enumerate(self.texts) if known == text]
-        return np.isin(self.codes, wanted)
+        """Return a mask of the rows that hold this text."""
+        codes = [code for code, known in enumerate(self.texts) if known == text]
+        return np.isin(self.codes, codes)
 
 
 @dataclass(frozen=True)
@@ -69,29 +69,29 @@ class Segment:
     @classmethod
     def build(cls, columns: Mapping[str, Column], start: Ints, duration: Ints, first_run: int = 0) -> Segment:
         """Complete a template with defaults and check what must hold."""
-        segment = cls({**_defaults(start.shape[1]), **columns}, start, duration, first_run)
-        _check(segment)
+        segment = cls({**_default_columns(start.shape[1]), **columns}, start, duration, first_run)
+        _check_nesting(segment)
         return segment
 
     @property
     def repeats(self) -> int:
-        """How often the template occurs."""
+        """Return how often the template occurs."""
         return int(self.start.shape[0])
 
     @property
     def events(self) -> int:
-        """Events of the template."""
+        """Return the number of events of the template."""
         return int(self.start.shape[1])
 
     @property
     def runs(self) -> int:
-        """Blocks of the template."""
+        """Return the number of blocks of the template."""
         run = self.columns["run"]
         return int(run.max()) + 1 if len(run) else 0
 
     @property
     def parent(self) -> Ints:
-        """Row of the enclosing event in the template, -1 for roots."""
+        """Return the row of the enclosing event in the template, -1 for roots."""
         parent: Ints = self.columns["parent"]
         return parent
 
@@ -101,12 +101,12 @@ class Segment:
 
     @property
     def depth(self) -> Ints:
-        """Number of enclosing events."""
+        """Return the number of enclosing events."""
         return self._tree[0]
 
     @cached_property
     def position(self) -> Ints:
-        """Order among the events of the same parent; -1 for roots."""
+        """Return the order among the events of the same parent; -1 for roots."""
         return nesting.sibling_positions(self.parent, self.depth)
 
     @cached_property
@@ -186,11 +186,11 @@ class Segment:
         return parts
 
     def with_columns(self, **columns: Column) -> Segment:
-        """The segment with other columns in its template."""
+        """Return the segment with other columns in its template."""
         return replace(self, columns={**self.columns, **columns})
 
 
-def _defaults(count: int) -> dict[str, Column | tuple[None, ...]]:
+def _default_columns(count: int) -> dict[str, Column | tuple[None, ...]]:
     absent = np.full(count, NULL, np.int64)
     nothing = Coded.constant(None, count)
     return {
@@ -208,33 +208,33 @@ def _defaults(count: int) -> dict[str, Column | tuple[None, ...]]:
     }
 
 
-def _check(segment: Segment) -> None:
-    """Raise when durations are negative, or children do not fit into their parent.
+def _check_nesting(segment: Segment) -> None:
+    """Raise InvariantError if durations are negative, or children do not fit into their parent.
 
     That self times add up to their root follows from the tree; children whose starts were not measured are exempt
     from lying inside their parent's interval, not from fitting in.
     """
     _ = segment.depth  # raises when the parents form a circle
-    _refuse(segment, segment.duration < 0, "ends before it starts")
-    _refuse(segment, segment.self_time() < 0, "is shorter than the events inside it together")
+    _refuse_rows(segment, segment.duration < 0, "ends before it starts")
+    _refuse_rows(segment, segment.self_time() < 0, "is shorter than the events inside it together")
     nested = np.flatnonzero((segment.parent != nesting.NO_PARENT) & ~segment.columns["synthetic_start"])
     outer = segment.parent[nested]
     start, end = segment.start[:, nested], segment.start[:, nested] + segment.duration[:, nested]
     outside = (start < segment.start[:, outer]) | (end > segment.start[:, outer] + segment.duration[:, outer])
-    _refuse(segment, outside, "is outside its parent", nested)
+    _refuse_rows(segment, outside, "is outside its parent", nested)
 
 
-def _refuse(segment: Segment, broken: NDArray[np.bool_], problem: str, rows: Ints | None = None) -> None:
+def _refuse_rows(segment: Segment, broken: NDArray[np.bool_], problem: str, rows: Ints | None = None) -> None:
     if not broken.any():
         return
-    repeat, column = (int(place) for place in np.argwhere(broken)[0])
+    repeat, column = (int(index) for index in np.argwhere(broken)[0])
     row = column if rows is None else int(rows[column])
     block = segment.first_run + repeat * segment.runs + int(segment.columns["run"][row])
     raise InvariantError(f"event {row} ({segment.columns['name'][row]}, block {block}) {problem}")
 
 
 def coded_from(values: Sequence[str | None]) -> Coded:
-    """A column of text from its values."""
+    """Return a column of text from its values."""
     texts: dict[str, int] = {}
     codes = [NULL if value is None else texts.setdefault(value, len(texts)) for value in values]
     return Coded(np.array(codes, np.int64), tuple(texts))
