@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "opscope"
 ONE_WORD, POINTING, VAGUE = KINDS = ("one-word names", "pointing docstrings", "vague locals")
-LIMITS = {ONE_WORD: 240, POINTING: 140, VAGUE: 540}
-"""Largest counts of the whole package: 4 % of all functions, 3 % of all docstrings, one in thirty local names."""
+LIMITS = {ONE_WORD: 145, POINTING: 80, VAGUE: 430}
+"""Largest counts of the whole package, which has 6,400 functions and 4,900 docstrings."""
 POINTING_WORDS = frozenset(
     "all also and as at by each every for from how in it its likewise more most none of on one same so such that their "
     "these this those to what when where whether which who why with".split()
