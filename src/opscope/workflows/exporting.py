@@ -30,7 +30,7 @@ class ExportDone(NamedTuple):
     record: ExportRecord
 
 
-def _deaf(step: str) -> None:
+def _ignore_step(step: str) -> None:
     """Steps that nobody watches."""
 
 
@@ -44,7 +44,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     tolerance: float | None = None,
     overwrite: bool = False,
     slim_record: bool = False,
-    heard: StepProgress = _deaf,
+    heard: StepProgress = _ignore_step,
 ) -> ExportDone:
     """Export a model into a directory that appears when everything in it was checked.
 
@@ -87,7 +87,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     with scratch:
         staging = Path(scratch.name) / path.name
         staging.mkdir()
-        record = _kept_log(path, staging, lambda: EXPORTER.export(model, choice, staging, own, tolerance, heard))
+        record = _run_keeping_log(path, staging, lambda: EXPORTER.export(model, choice, staging, own, tolerance, heard))
         if slim_record:
             record = EXPORTER.slim_export(record, staging)
         _check_place(path, overwrite=overwrite)
@@ -118,17 +118,17 @@ def _check_place(path: Path, *, overwrite: bool) -> None:
     record = read_record(path / RECORD)
     ours = {file.name: file.sha256 for file in (record.program, record.etrecord, record.graph) if file}
     for file in sorted(path.iterdir()):
-        if file.name not in {RECORD, EXPORT_LOG} and ours.get(file.name) != _hash(file):
+        if file.name not in {RECORD, EXPORT_LOG} and ours.get(file.name) != _hash_regular_file(file):
             problem = f"{file.name} was changed after the export, or does not belong to it"
             raise OverwriteError(problem, where=path, hint="move it away, or choose another --out")
 
 
-def _hash(file: Path) -> str | None:
+def _hash_regular_file(file: Path) -> str | None:
     return sha256_of(file) if file.is_file() and not file.is_symlink() else None
 
 
-def _kept_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> ExportRecord:
-    """What ``make`` gives; when it fails, the log is kept beside the directory that does not appear."""
+def _run_keeping_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> ExportRecord:
+    """Return what ``make`` returns; if it fails, keep the log beside the directory that does not appear."""
     try:
         return make()
     except ExportError as error:
@@ -138,12 +138,12 @@ def _kept_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> Ex
 
 
 def with_kept_log(error: ExportError, work: Path, out: Path) -> ExportError:
-    """The error with the log of the export, which is kept beside what was not written."""
+    """Return the error with the export's log, which is kept beside what was not written."""
     for number in itertools.count(1):
-        kept = out.with_name(f"{out.name}-export{'' if number == 1 else f'-{number}'}.log")
+        log_path = out.with_name(f"{out.name}-export{'' if number == 1 else f'-{number}'}.log")
         with contextlib.suppress(OverwriteError):
-            write_outputs({kept: blocks_of(work / EXPORT_LOG)})
-            return ExportError(error.problem, where=kept, hint=error.hint)
+            write_outputs({log_path: blocks_of(work / EXPORT_LOG)})
+            return ExportError(error.problem, where=log_path, hint=error.hint)
     raise AssertionError("unreachable: names are unlimited")
 
 

@@ -41,30 +41,30 @@ def write_github(baseline: str = "branch", root: str | Path = ".") -> tuple[Path
     for path in (workflow, action):
         if path.exists():
             raise UsageError("it exists", where=path, hint="remove it first; it is in the repository's history")
-    example = _shipped() / "examples" / "github-actions" / f"speed-{baseline}.yml"
-    files = {action / name: content for name, content in _action().items()} | {workflow: example.read_bytes()}
+    example = _action_root() / "examples" / "github-actions" / f"speed-{baseline}.yml"
+    files = {action / name: content for name, content in _read_action().items()} | {workflow: example.read_bytes()}
     for path, content in files.items():  # the workflow last: without its action it would fail
         write_new(path, content)
     return workflow, action
 
 
-def _shipped() -> Path:
-    """Where the action is: in the installed package, or the checkout."""
+def _action_root() -> Path:
+    """Return the directory of the action: in the installed package, or the checkout."""
     package = Path(__file__).parents[1]
     installed = package / "github"
     return installed if installed.is_dir() else package.parents[1]
 
 
-def _action() -> dict[str, bytes]:
-    """The files of the action, by their names in its directory."""
-    path = _shipped()
+def _read_action() -> dict[str, bytes]:
+    """Return the files of the action, by their names in its directory."""
+    path = _action_root()
     files = {f"action/{script.name}": script.read_bytes() for script in sorted((path / "action").glob("*.py"))}
-    source, wheel = _source()
+    source, wheel = _find_installable()
     return files | wheel | {_SOURCE: f"{source}\n".encode(), "action.yml": (path / "action.yml").read_bytes()}
 
 
-def _source() -> tuple[str, dict[str, bytes]]:
-    """What pip is to install, ``{extras}`` for the extras, and the wheel that it is where there is no other way."""
+def _find_installable() -> tuple[str, dict[str, bytes]]:
+    """Return what pip is to install, ``{extras}`` for the extras, and the wheel if there is no other way."""
     try:
         origin = json.loads(distribution("opscope").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
@@ -75,18 +75,20 @@ def _source() -> tuple[str, dict[str, bytes]]:
         return f"opscope{{extras}} @ {vcs['vcs']}+{url}@{vcs['commit_id']}", {}
     if not url.startswith("file:"):
         return f"opscope{{extras}}=={__version__}", {}
-    place = Path(unquote(urlsplit(url).path))
+    local_path = Path(unquote(urlsplit(url).path))
     with tempfile.TemporaryDirectory() as work:
-        wheel = place if place.suffix == ".whl" and place.is_file() else _built(place, Path(work))
+        wheel = (
+            local_path if local_path.suffix == ".whl" and local_path.is_file() else _build_wheel(local_path, Path(work))
+        )
         return f"{wheel.name}{{extras}}", {wheel.name: wheel.read_bytes()}
 
 
-def _built(checkout: Path, work: Path) -> Path:
-    """The wheel of a checkout."""
+def _build_wheel(checkout: Path, work: Path) -> Path:
+    """Build the wheel of a checkout."""
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(work), str(checkout)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        text = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    if process.returncode:
+        text = (process.stderr.strip().splitlines() or ["no output"])[-1]
         hint = "`make dist` in this checkout writes a wheel: install it, and try again"
         raise MissingDependencyError(f"the wheel could not be built: {text}", where=checkout, hint=hint)
     (wheel,) = work.glob("*.whl")

@@ -59,7 +59,7 @@ def kernels(
     every: bool = False,
     library: str | Path | None = None,
 ) -> KernelsResult:
-    """What is known of the kernels of some runs.
+    """Collect what is known of the kernels of some runs.
 
     Args:
         paths: bundles, runs of the Arm kit, files of counts, XNNPACK logs, lists of kernels; each may name a variant or
@@ -74,8 +74,8 @@ def kernels(
         BundleError: the evidence arm of a bundle is damaged.
     """
     choice = wanted or KernelFilter()
-    named, bundles, notes = _opened(paths)
-    sources = [_labelled(source, bundles) for source in named]
+    read_sources, bundles, notes = _read_sources(paths)
+    sources = [_with_variant_of_bundle(source, bundles) for source in read_sources]
     ladders: list[VariantLadder] = []
     exported = frozenset(exported_kernels(Path(library))) if library else None
     for bundle, label in bundles:
@@ -91,13 +91,13 @@ def kernels(
     )
 
 
-def _opened(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple[Bundle, str | None]], list[str]]:
-    """What the paths hold: sources in their order, bundles with what is said of their variants, and notes."""
+def _read_sources(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple[Bundle, str | None]], list[str]]:
+    """Read the paths: sources in their order, bundles with the variant that was named, and notes."""
     sources: list[KernelSource] = []
     bundles: list[tuple[Bundle, str | None]] = []
     notes: list[str] = []
-    for each in paths:
-        path, label = split_label(str(each))
+    for argument in paths:
+        path, label = split_label(str(argument))
         if not path.is_dir():
             sources.append(file_source(path, label))
         elif is_kit(path):
@@ -117,15 +117,15 @@ def _opened(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple
     return sources, bundles, notes
 
 
-def _labelled(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]) -> KernelSource:
-    """A source with role and threads of the variant that it is named after, where a bundle among the paths has one."""
+def _with_variant_of_bundle(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]) -> KernelSource:
+    """Return a source with role and threads of the variant it is named after, if a bundle among the paths has it."""
     variants = (bundle.manifest.variant(source.column.variant) for bundle, _ in bundles)
-    found = next((variant for variant in variants if variant), None)
-    return with_variant(source, found) if found and source.column.role is None else source
+    variant = next((variant for variant in variants if variant), None)
+    return with_variant(source, variant) if variant and source.column.role is None else source
 
 
 def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence[str]) -> KernelFilter:
-    """Which kernels are wanted, from words.
+    """Build a filter of kernels from words.
 
     Args:
         isa: instruction sets, as :class:`opscope.program.kernels.symbols.IsaClass` names them.
@@ -205,7 +205,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
     """Return what a file tells: counts, a log of XNNPACK, or a list of the kit."""
     from opscope.readers.kernels import is_kernel_log, read_kernel_log
 
-    head, variant = _head(path), label or path.stem
+    head, variant = _read_head(path), label or path.stem
     if head.startswith(MAGIC):
         return source_of_counter(read_kernel_counts(path), variant, str(path))
     if b"kernel_name" in head.partition(b"\n")[0]:
@@ -221,7 +221,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
     raise TraceFormatError("it has no kernel data", where=path, hint=hint)
 
 
-def _head(path: Path) -> bytes:
+def _read_head(path: Path) -> bytes:
     try:
         return head_of(path, _HEAD)
     except OSError as error:
@@ -246,19 +246,19 @@ def backend_library(target: RunTarget) -> Path:
 
 
 def counted_library(library: Path, cache: Path | None = None) -> tuple[Counter, KernelLibrary]:
-    """The counter for a library, and the kernels that it exports."""
+    """Return the counter for a library, and the kernels that it exports."""
     counter = build_counter(library, cache)
     return counter, KernelLibrary(library.name, counter.sha256, exported_kernels(library))
 
 
 def exported_kernels(library: Path) -> list[str]:
-    """Names of kernels that a library exports."""
+    """Return the names of kernels that a library exports."""
     symbols = read_symbols(file_bytes(library), library)
     if symbols is None:
         hint = f"name the library that ran, such as {_LIBRARY}; opscope reads symbols from 64-bit ELF files"
         raise TraceFormatError("not an ELF library", where=library, hint=hint)
-    found = (parse_symbol(name) for name in sorted(symbols.functions))
-    return list(dict.fromkeys(symbol.name for symbol in found if symbol))
+    symbols_by_name = (parse_symbol(name) for name in sorted(symbols.functions))
+    return list(dict.fromkeys(symbol.name for symbol in symbols_by_name if symbol))
 
 
 def count_variant(
@@ -275,9 +275,9 @@ def count_variant(
         discard_files(directory, _LEFT)
         directory.mkdir(parents=True, exist_ok=True)
     started = clock.now().isoformat(timespec="seconds")
-    job = _job(bundle, variant, counter)
+    job = _evidence_job(bundle, variant, counter)
     outcome = target.execute(job, directory)
-    failure = outcome.failure or _lacking(directory)
+    failure = outcome.failure or _find_missing_output(directory)
     run = EvidenceRun(
         variant=variant.name,
         started=started,
@@ -292,13 +292,13 @@ def count_variant(
     return run
 
 
-def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
+def _evidence_job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
     planned = planned_job(bundle.manifest, bundle.path, variant, traced=True)
     calls = planned.calls if planned.inputs else ()
     return msgspec.structs.replace(planned, inferences=1, warmup=0, calls=calls, counter=str(counter.path))
 
 
-def _lacking(directory: Path) -> Failure | None:
+def _find_missing_output(directory: Path) -> Failure | None:
     missing = next((name for name in (COUNTS, TRACE) if not (directory / name).exists()), None)
     return Failure(FailureKind.OUTPUT, f"the process left no {missing}: nothing was counted") if missing else None
 

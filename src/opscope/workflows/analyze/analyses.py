@@ -29,7 +29,7 @@ def analyze(
     etrecord: str | Path | None = None,
     ticks: str | None = None,
 ) -> AnalysisResult:
-    """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
+    """Analyse where the time goes in a trace, a directory of traces, or a variant of a bundle.
 
     Args:
         path: the trace, the directory, the bundle (its accelerated variant) or ``BUNDLE#variant``.
@@ -82,16 +82,16 @@ def compare(
     """
     from opscope.measurements.results import ComparisonResult
 
-    found = compare_any(baseline, candidate, warmup=warmup, ticks=ticks)
-    if not isinstance(found, ComparisonResult):
+    result = compare_any(baseline, candidate, warmup=warmup, ticks=ticks)
+    if not isinstance(result, ComparisonResult):
         raise of_tiles("compare", candidate)
-    return found
+    return result
 
 
 def compare_any(
     baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None, ticks: str | None = None
 ) -> ComparisonResult | TilesComparisonResult:
-    """What :func:`compare` or :func:`opscope.compare_tiles` gives, as the paths ask for; it raises the same."""
+    """Compare as :func:`compare` does, or as :func:`opscope.compare_tiles` for traces of tiles, with their errors."""
     from opscope.npu.workflows.sides import compare_tiles, is_tiles
 
     for path in (baseline, candidate):
@@ -119,7 +119,7 @@ def _check_measured(path: str | Path) -> None:
 
 
 def of_tiles(function: str, path: str | Path) -> UsageError:
-    """The error of a function that was given traces of tiles, which names the one that takes them."""
+    """Return the error of a function that was given traces of tiles; it names the function that takes them."""
     return UsageError("AI Engine traces", where=path, hint=f"call opscope.{function}_tiles")
 
 
@@ -131,7 +131,7 @@ def inspect(
     etrecord: str | Path | None = None,
     ticks: str | None = None,
 ) -> Inspected:
-    """The analysis of a trace, bundle or run, or a summary of a .pte, a .tflite, an .etrecord or an XNNPACK log.
+    """Analyse a trace, bundle or run, or summarise a .pte, a .tflite, an .etrecord or an XNNPACK log.
 
     Args:
         path: what to look into, see :func:`opscope.api.analyze` for traces.
@@ -144,17 +144,17 @@ def inspect(
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or of an unknown format.
     """
-    place = Path(path)
-    summary = _summary(place, head_of(place, _HEAD)) if place.is_file() else None
+    file = Path(path)
+    summary = _summarise_file(file, head_of(file, _HEAD)) if file.is_file() else None
     if summary is None:
         return analysis_of(side_of(path, warmup, program_files(program, etrecord), ticks))
     if program or etrecord or ticks:
         problem = "a program and ticks apply only to traces, and this is not a trace"
-        raise UsageError(problem, where=place, hint="leave out --program, --etrecord and --ticks")
+        raise UsageError(problem, where=file, hint="leave out --program, --etrecord and --ticks")
     return summary
 
 
-def _summary(path: Path, head: bytes) -> Inspected | None:
+def _summarise_file(path: Path, head: bytes) -> Inspected | None:
     from opscope.readers.compressed import is_compressed
     from opscope.readers.registry import first_reader
     from opscope.runtimes.registry import RUNTIMES
@@ -165,9 +165,9 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
     from opscope.readers.kernels import is_kernel_log, read_kernel_log
 
     for runtime in RUNTIMES:
-        found = runtime.summary(path, head)
-        if found is not None:
-            return found
+        summary = runtime.summary(path, head)
+        if summary is not None:
+            return summary
     if is_kernel_log(head):
         return summarise_kernels(read_kernel_log(path), str(path), sha256_of(path))
     return None

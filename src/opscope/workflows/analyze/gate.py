@@ -54,9 +54,9 @@ def read_budgets(file: Path) -> Budgets:
         raise field_error(file, "", "it sets no limit", "for example [end_to_end] with max_ms = 12.5")
     for number, budget in enumerate(budgets.budget):
         place = f"budget[{number}]"
-        if not _given(budget, SELECTORS):
+        if not _stated_limits(budget, SELECTORS):
             raise field_error(file, place, "it chooses no operators", f"give at least one of {', '.join(SELECTORS)}")
-        if not _given(budget, LIMITS):
+        if not _stated_limits(budget, LIMITS):
             raise field_error(file, place, "it sets no limit", f"give at least one of {', '.join(LIMITS)}")
     return budgets
 
@@ -69,7 +69,7 @@ def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
         if chosen_operators(budget, rows):
             continue
         place = f"budget[{number}]"
-        for name in _given(budget, SELECTORS):
+        for name in _stated_limits(budget, SELECTORS):
             value = getattr(budget, name)
             word = str(getattr(value, "value", value))
             known = known_words(name, rows)
@@ -95,7 +95,7 @@ def _check_methods(budgets: Budgets, file: Path, methods: Collection[str]) -> No
             )
 
 
-def _given(budget: Budget, names: tuple[str, ...]) -> list[str]:
+def _stated_limits(budget: Budget, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if getattr(budget, name) is not None]
 
 
@@ -108,7 +108,7 @@ def check(
     force: bool = False,
     warmup: Warmup = None,
 ) -> GateResult:
-    """Whether a candidate is slower than a baseline by more than is let through.
+    """Judge whether a candidate is slower than a baseline by more than is allowed.
 
     Traces of AI Engine tiles have a function of their own, :func:`opscope.check_tiles`.
 
@@ -129,10 +129,10 @@ def check(
         TraceFormatError: a file is damaged, or no inference is left to measure.
         UsageError: the budget file is wrong, an entry chooses no operator, or the sides are traces of tiles.
     """
-    found = check_any(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
-    if not isinstance(found, GateResult):
+    gate_result = check_any(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
+    if not isinstance(gate_result, GateResult):
         raise of_tiles("check", candidate)
-    return found
+    return gate_result
 
 
 def check_any(
@@ -144,7 +144,7 @@ def check_any(
     force: bool = False,
     warmup: Warmup = None,
 ) -> GateResult | TilesGateResult:
-    """What :func:`check` or :func:`opscope.check_tiles` gives, as the paths ask for; it raises the same."""
+    """Judge as :func:`check` does, or as :func:`opscope.check_tiles` for traces of tiles, with their errors."""
     if not (is_tiles(candidate) or is_tiles(against)):
         return check_sides(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
     if budget is not None:
@@ -161,7 +161,7 @@ def check_sides(
     force: bool = False,
     warmup: Warmup = None,
 ) -> GateResult:
-    """The decision of :func:`check` on sides with operators, that is all but traces of tiles; it raises the same."""
+    """Judge as :func:`check` does, sides with operators, that is all but traces of tiles; with its errors."""
     from opscope.analysis.gate.budgets import Budgets
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Thresholds, gate
 
@@ -173,7 +173,7 @@ def check_sides(
         hint = "measure both on one machine in the same way, or compare anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
     comparison = comparison_of(*sides, across_machines=force)
-    limits = _budgets(budgets, file, sides, comparison) if file else []
+    limits = _judge_budgets(budgets, file, sides, comparison) if file else []
     given = threshold if threshold is not None else budgets.end_to_end.max_slower
     own = {one.name: one.max_slower for one in budgets.method if one.max_slower is not None}
     model = sides[1].model
@@ -188,7 +188,7 @@ def check_sides(
     return shown_as(GateResult, decision)
 
 
-def _budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison: Comparison) -> list[Criterion]:
+def _judge_budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison: Comparison) -> list[Criterion]:
     from opscope.analysis.gate.budgets import Sides, judge_budgets, split_times
 
     baseline, candidate, paired = paired_sides(*sides)
@@ -217,7 +217,7 @@ def _log_medians(side: Side, arm: str, method: str) -> Floats:
 
 
 def is_program(side: str, models: Path | None = None) -> bool:
-    """Whether a side of a gate is a program or a model to export, and no measurement."""
+    """Return whether a side of a gate is a program or a model to export, and no measurement."""
     from opscope.runtimes.registry import EXPORTER, RUNTIMES
 
     path = Path(side)
@@ -227,19 +227,19 @@ def is_program(side: str, models: Path | None = None) -> bool:
 
 
 def check_kinds(candidate: str, against: str, models: Path | None = None) -> bool:
-    """Whether both sides are programs to be measured; else both were measured already.
+    """Return whether both sides are programs to be measured; False if both were measured already.
 
     Raises:
         UsageError: one is a program, and the other was measured already.
     """
-    found = [is_program(side, models) for side in (candidate, against)]
-    if all(found) or not any(found):
-        return all(found)
-    program, other = (candidate, against) if found[0] else (against, candidate)
-    if not Path(other.partition("#")[0]).exists():
+    are_programs = [is_program(side, models) for side in (candidate, against)]
+    if all(are_programs) or not any(are_programs):
+        return all(are_programs)
+    program, measurement = (candidate, against) if are_programs[0] else (against, candidate)
+    if not Path(measurement.partition("#")[0]).exists():
         return True  # then it is a misspelt program, which is said where it is looked for
     hint = (
         "give the program measured there to run both interleaved; or measure this one in the same way with "
         f"{shell_command(['opscope', 'profile', program])} --out DIR and check that bundle"
     )
-    raise UsageError(f"{program} is a program, and {other} is already measured", where="--against", hint=hint)
+    raise UsageError(f"{program} is a program, and {measurement} is already measured", where="--against", hint=hint)

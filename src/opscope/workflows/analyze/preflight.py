@@ -105,7 +105,7 @@ def record_beside(program: Path) -> Path | None:
 def new_findings(baseline: Path, candidate: Path) -> list[Message]:
     """Findings on a program that another one does not have; none where nothing can be told of one of them."""
     try:
-        before, after = ([*_findings(program)] for program in (baseline, candidate))
+        before, after = ([*_list_findings(program)] for program in (baseline, candidate))
     except OpscopeError:
         return []
     known = {_without_figures(finding) for finding in before}
@@ -113,7 +113,7 @@ def new_findings(baseline: Path, candidate: Path) -> list[Message]:
 
 
 def lines_of_layers(program: Path) -> dict[str, str]:
-    """For each layer of a program the line of the model's code that calls it, as ``file:line``.
+    """Return for each layer of a program the line of the model's code that calls it, as ``file:line``.
 
     Empty where no record of its export lies beside it, or that tells nothing.
     """
@@ -134,11 +134,11 @@ def lines_of_layers(program: Path) -> dict[str, str]:
 
 
 def _without_figures(finding: Message) -> str:
-    """What a finding is about: its shares differ from program to program."""
+    """Return what a finding is about, without shares, which differ from program to program."""
     return f"{finding.rule}: {_FIGURES.sub('', finding.title)}"
 
 
-def _findings(program: Path) -> Iterator[Message]:
+def _list_findings(program: Path) -> Iterator[Message]:
     for method in preflight(program, record_beside(program)).methods:
         yield from method.findings
 

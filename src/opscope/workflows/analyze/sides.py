@@ -97,7 +97,7 @@ def _side_of(place: Path, variant: str | None, warmup: Warmup, tick_ns: Fraction
 
 
 def is_kit(directory: Path) -> bool:
-    """Whether a path is a run directory of the Arm kit."""
+    """Return whether a path is a run directory of the Arm kit."""
     if not directory.is_dir():
         return False
     from opscope.kit.readers.directory import is_kit_run

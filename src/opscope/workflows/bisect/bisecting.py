@@ -165,11 +165,11 @@ class _Bisection:
                 return StateLevel.FAILED
             level = level_of(comparison.verdict_of(self.method), ends.verdict_of(self.method))
             if level is not StateLevel.UNDECIDED or rounds >= most:
-                self._learn(name, content, state.name, level)
+                self._record_comparison(name, content, state.name, level)
                 return level
             rounds = min(2 * rounds, most)
 
-    def _learn(self, bundle: str, content: ReportContent, name: str, level: StateLevel) -> None:
+    def _record_comparison(self, bundle: str, content: ReportContent, name: str, level: StateLevel) -> None:
         """Record what a bundle says of a state beside its good end."""
         comparison = _find_comparison(content, name)
         if comparison is None:
@@ -198,22 +198,22 @@ class _Bisection:
         """Measure all states interleaved and count their work; return the last one against the first."""
         states = self.request.states
         content = self.measure_states(ENDS, states)
-        ends = self._ends(content)
+        ends = self._compare_ends(content)
         for state in states[1:]:
             comparison = _find_comparison(content, state.name)
             level = StateLevel.FAILED
             if comparison:
                 level = level_of(comparison.verdict_of(self.method), ends.verdict_of(self.method))
-            self._learn(ENDS, content, state.name, level)
+            self._record_comparison(ENDS, content, state.name, level)
         for state in states:
             self.count_work(state)
         return ends
 
     def measure_ends(self) -> Comparison:
         """Measure both ends and return their comparison."""
-        return self._ends(self.measure_states(ENDS, [self.request.states[0], self.request.states[-1]]))
+        return self._compare_ends(self.measure_states(ENDS, [self.request.states[0], self.request.states[-1]]))
 
-    def _ends(self, content: ReportContent) -> Comparison:
+    def _compare_ends(self, content: ReportContent) -> Comparison:
         good, bad = self.request.states[0], self.request.states[-1]
         comparison = _find_comparison(content, bad.name)
         if comparison is None:
@@ -233,20 +233,20 @@ class _Bisection:
             operators=_count_operators(content, good.name),
             bundle=ENDS,
         )
-        self._learn(ENDS, content, bad.name, StateLevel.BAD)
+        self._record_comparison(ENDS, content, bad.name, StateLevel.BAD)
         return comparison
 
     def count_work(self, state: RunState) -> Work | None:
         """Return the exact work of a state; None if it cannot be counted."""
         if state.name not in self._counted:
             state = self.prepare(state)
-            work = self._count(state) if self.request.work and state.counted else None
+            work = self._count_state(state) if self.request.work and state.counted else None
             self._counted[state.name] = work
             if work is not None:
                 self.record(state.name, instructions=work.instructions, operators=len(work.operators))
         return self._counted[state.name]
 
-    def _count(self, state: RunState) -> Work | None:
+    def _count_state(self, state: RunState) -> Work | None:
         settings = self.request.settings
         file = self.out / "work" / f"{state.name}.json"
         if earlier := _read_work(file):

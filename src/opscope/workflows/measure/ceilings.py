@@ -37,7 +37,7 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
         for variant in bundle.manifest.variants
         if variant.role is not Role.CONTROL
         and bundle.manifest.completed(variant.name)
-        and (anew or not isinstance(_saved(bundle, variant), Ceilings))
+        and (anew or not isinstance(_read_saved_ceilings(bundle, variant), Ceilings))
     ]
     if not wanted or bundle.manifest.target.emulated:
         return
@@ -45,68 +45,68 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
     for number, variant in enumerate(wanted, 1):
         enter(_STAGE, f"variant {number} of {len(wanted)}")
         run_target = target.of(variant.name)
-        earlier, problem = _earlier(run_target)
-        ceilings = _found(run_target, bundle.manifest.as_run(variant), clock, earlier, anew=anew)
+        earlier, problem = _open_earlier_ceilings(run_target)
+        ceilings = _obtain_ceilings(run_target, bundle.manifest.as_run(variant), clock, earlier, anew=anew)
         if ceilings is not None:
-            bundle.save_ceilings(variant.name, _noted(ceilings, problem))
+            bundle.save_ceilings(variant.name, _with_notes(ceilings, problem))
 
 
-def _saved(bundle: Bundle, variant: Variant) -> Ceilings | NoCeilings | None:
-    """What the bundle holds; damaged ceilings are found anew."""
+def _read_saved_ceilings(bundle: Bundle, variant: Variant) -> Ceilings | NoCeilings | None:
+    """Return the ceilings that a bundle holds; None if it holds none, or damaged ones, which are measured again."""
     try:
         return bundle.ceilings(variant.name)
     except (BundleError, InvalidBundleError):
         return None
 
 
-def _found(
+def _obtain_ceilings(
     target: RunTarget,
     variant: Variant,
     clock: TimeSource,
-    earlier: _Earlier | None,
+    earlier: _EarlierCeilings | None,
     *,
     anew: bool,
 ) -> Ceilings | NoCeilings | None:
-    """The ceilings of a variant, or why there are none; None for a target that measures none."""
+    """Return the ceilings of a variant, or why there are none; None for a target that measures none."""
     if variant.threads is None:
         return None
-    kept, drift, problem = earlier.tried(variant, clock) if earlier and not anew else (None, None, "")
-    if kept:
-        return kept
+    valid, drift, problem = earlier.probe(variant, clock) if earlier and not anew else (None, None, "")
+    if valid:
+        return valid
     try:
         measured = target.ceilings(variant)
     except OpscopeError as error:
         return NoCeilings(str(error))
     if measured is None:
         return None
-    ceilings = msgspec.structs.replace(measured, measured_at=_text(clock), drift=drift)
-    return _noted(ceilings, problem, earlier.keep(ceilings) if earlier else "")
+    ceilings = msgspec.structs.replace(measured, measured_at=_time_text(clock), drift=drift)
+    return _with_notes(ceilings, problem, earlier.keep(ceilings) if earlier else "")
 
 
-class _Earlier:
+class _EarlierCeilings:
     """Ceilings of earlier runs on the machine of a target, which can try them again."""
 
     def __init__(self, target: RunTarget, cache: CeilingsCache) -> None:
         self._target, self._cache = target, cache
 
-    def tried(self, variant: Variant, clock: TimeSource) -> tuple[Ceilings | None, Drift | None, str]:
-        """Those of a variant, when they hold; the probe of them, when it ran; what went wrong, empty for nothing."""
+    def probe(self, variant: Variant, clock: TimeSource) -> tuple[Ceilings | None, Drift | None, str]:
+        """Return a variant's ceilings if they still hold, the probe of them, and what went wrong; empty for nothing."""
         recalled = self._cache.recall(variant.cleared, variant.threads or 0)
         if isinstance(recalled, str):
             return None, None, recalled
-        drift, problem = self._probed(recalled, clock)
+        drift, problem = self._measure_drift(recalled, clock)
         holds = drift is not None and drift.agrees
         ceilings = msgspec.structs.replace(recalled, origin=Origin.CACHE, drift=drift) if holds else None
         return ceilings, drift, problem
 
-    def _probed(self, kept: Ceilings, clock: TimeSource) -> tuple[Drift | None, str]:
+    def _measure_drift(self, kept: Ceilings, clock: TimeSource) -> tuple[Drift | None, str]:
         """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""
         probes: list[Ceilings] = []
         drift = None
         try:
             while len(probes) < PROBES and not (drift and (drift.agrees or drift.exceeded)):
                 probes.append(self._target.ceilings_again(drift_sample(kept)))
-                drift = drift_of(kept, probes, _text(clock))
+                drift = drift_of(kept, probes, _time_text(clock))
         except OpscopeError as error:
             return drift, f"the probe of stored ceilings failed: {error}"
         return drift, ""
@@ -125,17 +125,17 @@ class _Earlier:
         return ""
 
 
-def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
-    """What was kept for the machine of a target, and what is in the way."""
+def _open_earlier_ceilings(target: RunTarget) -> tuple[_EarlierCeilings | None, str]:
+    """Return the ceilings that earlier runs stored for a target's machine, and why they cannot be used."""
     try:
         identity = target.identity()
-        return (_Earlier(target, CeilingsCache(identity, probes_version())) if identity else None), ""
+        return (_EarlierCeilings(target, CeilingsCache(identity, probes_version())) if identity else None), ""
     except OpscopeError as error:
         return None, f"cannot use ceilings of earlier runs: {error.problem}"
 
 
-def _noted(ceilings: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeilings:
-    """Ceilings with further notes, those that say something."""
+def _with_notes(ceilings: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeilings:
+    """Return ceilings with further notes, except for empty ones."""
     texts = [note for note in notes if note]
     return (
         msgspec.structs.replace(ceilings, notes=[*ceilings.notes, *texts])
@@ -144,5 +144,5 @@ def _noted(ceilings: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeiling
     )
 
 
-def _text(clock: TimeSource) -> str:
+def _time_text(clock: TimeSource) -> str:
     return clock.now().isoformat(timespec="seconds")

@@ -68,7 +68,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     sve_bits: int = SVE_BITS,
     sme_bits: int = SME_BITS,
 ) -> WorkResult:
-    """What each operator of a model executes in one inference, counted exactly.
+    """Count exactly what each operator of a model executes in one inference.
 
     It runs in the native runner, in one thread, twice; the second inference counts. Of a bundle it is the program that
     its reports show, with the inputs of the plan.
@@ -91,7 +91,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
         RunError: the model does not run.
         UsageError: there are no inputs of that name, or its runtime has no native runner.
     """
-    counter = _counter(target, sve_bits, sme_bits)
+    counter = _choose_counter(target, sve_bits, sme_bits)
     bundle = Bundle.open(Path(model)) if is_bundle(Path(model)) else None
     if bundle is not None and (inputs or dims or methods):
         where = "--input" if inputs else "--dim" if dims else "--methods"
@@ -110,12 +110,12 @@ def count(  # noqa: PLR0913 - all but the model are by name
     )
     running = target_running(experiment.model, experiment.target)
     counter.check_machine(running.environment().machine or "")
-    steps = [([], None), *_steps(running, counter, ablate, ladder=ladder)]
+    steps = [([], None), *_plan_switched_runs(running, counter, ablate, ladder=ladder)]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         asked = counting_job(experiment, running, Path(work)) if bundle is None else _measured_job(bundle)
         files, job = asked[0], _each_once(asked[1])
         record = next((file for file in files if file.suffix == ".etrecord"), None)
-        job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
+        job = msgspec.structs.replace(job, program=str(_copy_program(files, {str(record), job.data}, Path(work))))
         given = [planned_input.source for planned_input in job.inputs if planned_input.source]
         works = []
         for number, (off, clear) in enumerate(steps):
@@ -131,7 +131,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
             if job.calls:
                 traced = traced._replace(table=named_by_calls(traced.table, job.calls))
             side = with_program(traced, files[0], record)
-            made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
+            made = _make_work(files[0], side, CountedReads(side.table, start), ran, counter)
             named = str(model) if bundle is None else bundle.relative(files[0])
             works.append(msgspec.structs.replace(made, model=named, inputs=given, off=off))
     return shown_as(WorkResult, msgspec.structs.replace(works[0], others=works[1:]))
@@ -163,7 +163,7 @@ def keep_counts(path: str | Path, work: Work) -> None:
 
 
 def _measured_program(bundle: Bundle) -> Path:
-    """The program that the reports of a bundle show, as it was measured."""
+    """Return the program that the reports of a bundle show, as it was measured."""
     model = bundle.manifest.model_of(usual_variant(bundle.manifest).name)
     program = bundle.path / model.program
     bundle.check_hash(model.program, sha256_of(program), model.sha256)
@@ -171,16 +171,16 @@ def _measured_program(bundle: Bundle) -> Path:
 
 
 def _measured_job(bundle: Bundle) -> tuple[list[Path], Job]:
-    """Its files, and the run of two inferences of what it was given when it was measured."""
+    """Return the program's files, and a job of two inferences with the inputs that were measured."""
     variant = usual_variant(bundle.manifest)
     model, program = bundle.manifest.model_of(variant.name), _measured_program(bundle)
     job = planned_job(bundle.manifest, bundle.path, variant, traced=True)
     files = runtime_of(program).files(program, Path(job.data) if job.data else None)
     files += [bundle.path / model.etrecord] if model.etrecord else []
-    each = len(job.calls) or 1
-    alone = msgspec.structs.replace(job.variant, threads=1, affinity=[])
+    call_count = len(job.calls) or 1
+    single_threaded = msgspec.structs.replace(job.variant, threads=1, affinity=[])
     return files, msgspec.structs.replace(
-        job, variant=alone, timeout_seconds=_SECONDS, inferences=2 * each, warmup=each
+        job, variant=single_threaded, timeout_seconds=_SECONDS, inferences=2 * call_count, warmup=call_count
     )
 
 
@@ -206,22 +206,25 @@ def verify_work(model: str | Path, receipt: Path, target: str = NATIVE.name) -> 
         problem = f"it was counted on {stated.request.target}, which names a program that would be started"
         hint = f"if you trust that program: --target {shell_command([stated.request.target])}"
         raise UsageError(problem, where=receipt, hint=hint)
-    counted = count(model, **msgspec.structs.asdict(stated.request))
-    return differences(stated.work, counted), other_files(stated.work, counted)
+    recounted = count(model, **msgspec.structs.asdict(stated.request))
+    return differences(stated.work, recounted), other_files(stated.work, recounted)
 
 
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
-    """Whether a program executes more than another one; exact, and without a time.
+    """Decide whether a program executes more instructions than another one; exact, and without a time.
 
-    ``candidate``: what is judged, as of :func:`count`; ``limit``: largest share of more instructions that is let
-    through.
+    Args:
+        candidate: what is judged, as of :func:`count`.
+        against: what it is judged by, likewise.
+        limit: largest share of more instructions that passes.
 
-    Raises OpscopeError: as :func:`count` does.
+    Raises:
+        OpscopeError: as :func:`count` does.
     """
     return work_decision(count(against), count(candidate), limit)
 
 
-def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
+def _choose_counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
     if sys.platform != "linux":
         problem = "instructions are counted on Linux, where Valgrind and QEMU can run a program"
         raise FeatureError(problem, hint="run opscope on a Linux machine, or in a Linux container on this one")
@@ -234,10 +237,10 @@ def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
     return ValgrindCounter()
 
 
-def _steps(
+def _plan_switched_runs(
     target: RunTarget, counter: WorkCounter, ablate: Sequence[str], *, ladder: bool
 ) -> list[tuple[list[str], list[str] | None]]:
-    """Feature groups to switch off in each further run, with the fields that do; of what the counter shows."""
+    """Return the feature groups to switch off in each further run, with their fields that the counter shows."""
     if not ablate and not ladder:
         return []
     chosen = chosen_switch(target)
@@ -248,10 +251,10 @@ def _steps(
         raise FeatureError(problem, hint="leave out --ablate and --ladder")
     probed = chosen.probe
     fields = frozenset(probed.fields)
-    here = {group.name for group in isa.present(probed.arch, fields)}
-    if counter.hidden in here:
+    present = {group.name for group in isa.present(probed.arch, fields)}
+    if counter.hidden in present:
         fields -= set(isa.cleared_fields(probed.arch, [counter.hidden], fields))
-    hidden = here.difference(group.name for group in isa.present(probed.arch, fields)).intersection(ablate)
+    hidden = present.difference(group.name for group in isa.present(probed.arch, fields)).intersection(ablate)
     if hidden:
         problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not expose it to programs"
         raise FeatureError(problem, where="--ablate", hint="leave it out")
@@ -259,8 +262,8 @@ def _steps(
     return [(off, isa.cleared_fields(probed.arch, off, fields)) for off in offs]
 
 
-def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> Path:
-    """A copy of a program, with what it finds beside itself; ``named`` are files that the process is told of.
+def _copy_program(files: Sequence[Path], named: Container[str | None], work: Path) -> Path:
+    """Copy a program, with the files that it finds beside itself; the process is told of ``named`` files.
 
     Lengths of paths move the heap, too: every program has the same name in a directory of this length.
     """
@@ -270,14 +273,14 @@ def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> P
     shutil.copyfile(files[0], copy)
     for file in files[1:]:
         if str(file) not in named:
-            place = home / place_beside(file, files[0])
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
+            destination = home / place_beside(file, files[0])
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, destination)
     return copy
 
 
-def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter: WorkCounter) -> Work:
-    """The work of a run, without how it was asked for."""
+def _make_work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter: WorkCounter) -> Work:
+    """Return the work of a run, without how it was asked for."""
     runtime = runtime_of(program)
     tables = {name: reads.count_events(moments) for name, moments in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
@@ -286,9 +289,9 @@ def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter:
     operators = operators_of(
         analysis, tables, list(CLASSES), padding, counter.tile_bits, channels_last=runtime.channels_last
     )
-    whole = ran.counts[INSTRUCTIONS].at
+    instructions = ran.counts[INSTRUCTIONS].at
     first, last = reads.measured
-    began, ended = int(whole[first]), int(whole[last])
+    began, ended = int(instructions[first]), int(instructions[last])
     return Work(
         model="",
         sha256=sha256_of(program),
@@ -300,8 +303,8 @@ def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter:
         files=ran.files,
         operators=operators,
         rest=RestWork(
-            framework=ended - began - sum(one.instructions for one in operators),
+            framework=ended - began - sum(operator.instructions for operator in operators),
             before=began,
-            after=int(whole[-1]) - ended,
+            after=int(instructions[-1]) - ended,
         ),
     )

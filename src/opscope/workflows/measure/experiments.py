@@ -89,35 +89,35 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
     earlier = bundle.manifest.samples
     if earlier is not None and earlier.inputs_sha256 == run.inputs_sha256:
         run = msgspec.structs.replace(earlier, failures={})
-    wanted = [variant for variant in bundle.manifest.variants if _lacks(bundle, variant, run)]
+    wanted = [variant for variant in bundle.manifest.variants if _lacks_outputs(bundle, variant, run)]
     if not wanted:
         return
     count = counted_text(run.count, "labelled input")
     notify(f"running {count} with {counted_text(len(wanted), 'variant')}, untimed")
     bundle.state_samples(run)
     for variant in wanted:
-        _run_samples(bundle, variant, samples, target.of(variant.name), _values(path, samples, timed, names))
+        _run_samples(bundle, variant, samples, target.of(variant.name), _iterate_inputs(path, samples, timed, names))
 
 
-def _lacks(bundle: Bundle, variant: Variant, samples: SampleRun) -> bool:
+def _lacks_outputs(bundle: Bundle, variant: Variant, samples: SampleRun) -> bool:
     there = (bundle.path / VARIANTS / variant.name / SAMPLES).exists()
     return bool(bundle.manifest.completed(variant.name)) and not (there and variant.name in samples.outputs_sha256)
 
 
-def _values(
+def _iterate_inputs(
     path: Path, samples: LabelledInputs, timed: dict[str, Array], names: Sequence[str]
 ) -> Iterator[dict[str, Array]]:
-    """The tensors of every input; what the file does not give is as in the timed runs; names are the program's."""
+    """Yield the tensors of every input; what the file does not give is as in the timed runs."""
     for number in range(len(samples.labels)):
         asked_inputs = order_inputs(by_position(path, samples.sample(number)), names)
-        given = {f"arr_{place}": one.wish for place, one in enumerate(asked_inputs) if one is not None}
-        yield timed | {name: wish for name, wish in given.items() if isinstance(wish, np.ndarray)}
+        given_arrays = {f"arr_{position}": wish.wish for position, wish in enumerate(asked_inputs) if wish is not None}
+        yield timed | {name: wish for name, wish in given_arrays.items() if isinstance(wish, np.ndarray)}
 
 
 def _inputs_sha256(path: Path, samples: LabelledInputs, timed: dict[str, Array], names: Sequence[str]) -> str:
-    """Hash of what the program is given: types, sizes and values of all tensors of every input."""
+    """Return the hash of what the program is given: types, sizes and values of all tensors of every input."""
     digest = hashlib.sha256()
-    for values in _values(path, samples, timed, names):
+    for values in _iterate_inputs(path, samples, timed, names):
         for name, array in sorted(values.items()):
             digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -133,8 +133,8 @@ def _run_samples(
     stated = bundle.manifest.samples
     assert stated is not None  # noqa: S101 - stated before the first variant
     try:
-        laid_out = _laid_out(bundle.manifest.plan, variant, values)
-        outputs = stack_outputs([_outputs(job, target, number, own) for number, own in enumerate(laid_out)])
+        laid_out = _order_axes(bundle.manifest.plan, variant, values)
+        outputs = stack_outputs([_run_input(job, target, number, tensors) for number, tensors in enumerate(laid_out)])
     except RunError as error:
         failures = stated.failures | {variant.name: error.problem}
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
@@ -149,42 +149,50 @@ def _run_samples(
         bundle.save_samples(variant.name, buffer.getvalue(), stated)
 
 
-def _laid_out(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
-    """The tensors in the order of axes that the program of a variant declares."""
+def _order_axes(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+    """Yield the tensors in the order of axes that the program of a variant declares.
+
+    Raises:
+        RunError: the variant's inputs are not those of the plan.
+    """
     variant_inputs = plan.inputs_of.get(variant.name)
     if variant_inputs is not None and variant_inputs.unlike:
         raise RunError(variant_inputs.unlike)
     orders: dict[str, tuple[int, ...]] = {}
-    for number, (one, other) in enumerate(
+    for number, (planned, own_input) in enumerate(
         zip(plan.inputs, variant_inputs.inputs if variant_inputs else (), strict=False)
     ):
-        axes = axes_between(one.shape or (), other.shape or ())
+        axes = axes_between(planned.shape or (), own_input.shape or ())
         if axes:
             orders[f"arr_{number}"] = axes
     for tensors in values:
         yield {name: np.transpose(array, orders.get(name, range(array.ndim))) for name, array in tensors.items()}
 
 
-def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array]) -> list[Any]:
-    """What a process computes of one input."""
+def _run_input(job: Job, target: RunTarget, number: int, values: dict[str, Array]) -> list[Any]:
+    """Return the outputs of a process that is given one input.
+
+    Raises:
+        RunError: the process failed; a StorageError if the disk is full.
+    """
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
-        place = Path(directory)
-        named: dict[str, Any] = dict(values)
-        np.savez(place / INPUTS, **named)
-        work = place / "run"
+        work_directory = Path(directory)
+        arrays: dict[str, Any] = dict(values)
+        np.savez(work_directory / INPUTS, **arrays)
+        work = work_directory / "run"
         work.mkdir()
-        outcome = target.execute(msgspec.structs.replace(job, values=str(place / INPUTS)), work)
+        outcome = target.execute(msgspec.structs.replace(job, values=str(work_directory / INPUTS)), work)
         if outcome.failure is not None:
             kind = StorageError if outcome.failure.kind is FailureKind.STORAGE else RunError
             raise kind(f"input {number}: {outcome.failure.message}")
         return list(read_arrays(work / OUTPUTS).values())
 
 
-def _unheard(text: str) -> None:
+def _ignore_notice(text: str) -> None:
     """A notice that nobody hears."""
 
 
-def _unseen(result: ExperimentResult, left: int) -> None:
+def _ignore_result(result: ExperimentResult, left: int) -> None:
     """A result that nobody waits for."""
 
 
@@ -193,7 +201,7 @@ _ANALYSING = threading.Lock()
 
 
 class Means(NamedTuple):
-    """What a run needs besides its file; tests give their own."""
+    """The means of a run besides its file; tests give others."""
 
     progress: Progress = ignore_progress  # hears of every repetition
     # where to run instead of where the file says; None: as it says. Runners are always those of the file.
@@ -203,14 +211,14 @@ class Means(NamedTuple):
     # address of a Dask scheduler, whose workers run the experiments; None: this machine does
     scheduler: str | None = None
     lock: LockMode = "wait"  # what to do when another run measures on the machine
-    notify: Callable[[str], None] = _unheard  # hears what is to be known while a run goes on, as sentences
+    notify: Callable[[str], None] = _ignore_notice  # hears what is to be known while a run goes on, as sentences
     devices: Mapping[str, RunTarget] = {}  # where to run instead, by the names that the file gives its devices
     # gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all
     progress_of: Callable[[str], Progress] | None = None
     # gives what hears of the stages of an experiment, by its name; None: who hears of them in this thread
     stages_of: Callable[[str], StageProgress | None] | None = None
     # hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left
-    finished: Callable[[ExperimentResult, int], None] = _unseen
+    finished: Callable[[ExperimentResult, int], None] = _ignore_result
     # how long a device may be without the worker that owns it, once nothing else is running: one that died may come
     # back
     worker_seconds: float = 60.0
@@ -219,13 +227,13 @@ class Means(NamedTuple):
     lock_limit: float | None = None
 
     def lock_request(self, device: str | None = None) -> LockRequest:
-        """How the machine is to be held; a device with a name is waited for until it is free, and had alone."""
+        """Return how the machine is to be held; a device with a name is waited for until it is free, and had alone."""
         usual = LOCK_SECONDS if device is None else math.inf
         seconds = usual if self.lock_limit is None else self.lock_limit
         return LockRequest(self.lock, seconds, self.notify, sleep=pause, alone=device is not None)
 
     def given(self, experiment: Experiment) -> RunTarget | None:
-        """Where an experiment runs instead of where it says; None: as it says."""
+        """Return where an experiment runs instead of where it says; None if it runs where it says."""
         return self.devices.get(experiment.device or "", self.target)
 
 
@@ -234,27 +242,31 @@ CONFIG = "config"
 
 
 def attempt(experiments: Experiments, experiment: Experiment, means: Means, target: RunTarget | None = None) -> Attempt:
-    """Run one experiment of a file; what fails in it leaves the others."""
-    own = means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
+    """Run one experiment of a file; an error ends it and not the others."""
+    experiment_means = (
+        means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
+    )
     listener = means.stages_of(experiment.name) if means.stages_of else None
     try:
         with heard_by(listener), limit_questions(experiment.timeout):
-            done = _run(experiments, experiment, own, target)
+            profiled = _run_experiment(experiments, experiment, experiment_means, target)
     except (StorageError, InterruptedRunError):
         raise
     except OpscopeError as error:
         return failed(experiments, experiment, error)
-    result = ExperimentResult(experiment.name, str(experiments.out / experiment.name), done.content)
-    return Attempt(result, notes=[f"{experiment.name}: {note}" for note in done.notes])
+    result = ExperimentResult(experiment.name, str(experiments.out / experiment.name), profiled.content)
+    return Attempt(result, notes=[f"{experiment.name}: {note}" for note in profiled.notes])
 
 
 def failed(experiments: Experiments, experiment: Experiment, error: OpscopeError) -> Attempt:
-    """Return what becomes of an experiment that an error ended, with the error in the words of its file."""
+    """Return the attempt of an experiment that an error ended, with the error in the words of its file."""
     path, text = str(experiments.out / experiment.name), rename_options(with_hint(error))
     return Attempt(ExperimentResult(experiment.name, path, error=text, exit_code=error.exit_code), error)
 
 
-def _run(experiments: Experiments, experiment: Experiment, means: Means, target: RunTarget | None) -> Profiled:
+def _run_experiment(
+    experiments: Experiments, experiment: Experiment, means: Means, target: RunTarget | None
+) -> Profiled:
     path = experiments.out / experiment.name
     if not is_bundle(path):
         check_request(path, experiment, means.given(experiment))
@@ -267,22 +279,22 @@ def _run(experiments: Experiments, experiment: Experiment, means: Means, target:
 
 
 def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTarget:
-    """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
+    """Return where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
     target = means.given(experiment)
-    begun = experiment.target == AUTO.name and target is None and is_bundle(path)
-    given = recorded_target(Bundle.open(path).manifest, path, experiment.target) if begun else target
+    is_resumed = experiment.target == AUTO.name and target is None and is_bundle(path)
+    given = recorded_target(Bundle.open(path).manifest, path, experiment.target) if is_resumed else target
     return target_of(experiment, given=given)
 
 
 def measure(
     bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None = None
 ) -> Profiled:
-    """Run what a bundle lacks, find the ceilings of its machine, and write its reports."""
+    """Run what a bundle lacks, measure the ceilings of its machine, and write its reports."""
     with tracebacks_kept(bundle.path):
-        return _measured(bundle, experiment, target, means, hold)
+        return _measure_and_report(bundle, experiment, target, means, hold)
 
 
-def _measured(
+def _measure_and_report(
     bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None
 ) -> Profiled:
     target = target_of(experiment, bundle.path / bundle.manifest.model.program, target)
@@ -296,7 +308,7 @@ def _measured(
                 part("ceilings", lambda: measure_ceilings(bundle, target, means.clock, anew=anew), None)
             part("labelled inputs", lambda: run_samples(bundle, experiment, target, means.notify), None)
     with _ANALYSING:
-        content, files = _reported(bundle, target)
+        content, files = _write_reports_of(bundle, target)
     left_out = bundle.manifest.left_out
     notes = [*([left_out.runner] if left_out.runner else []), *_without_effect(experiment, content, rest)]
     notes += _lock_notes(bundle.manifest.locks[-1:])
@@ -304,8 +316,12 @@ def _measured(
     return Profiled(bundle.path, content, files, notes)
 
 
-def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Path]]:
-    """What the bundle's traces give, and the reports of it."""
+def _write_reports_of(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Path]]:
+    """Analyse a bundle's traces and write its reports; return the content and the files.
+
+    Raises:
+        RunError: nothing could be measured.
+    """
     enter("analysing")
     content = content_of(bundle)
     keep_control(target, bundle.manifest, content.controls)
@@ -316,9 +332,11 @@ def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Pa
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
         hint = "see the logs next to the manifest; `opscope doctor` checks this machine"
-        left = len(bundle.manifest.pending()) - len(failures)
-        if left > 0:
-            hint = f"{hint}; skipped {left} more {'process' if left == 1 else 'processes'}, --keep-going tries them"
+        skipped = len(bundle.manifest.pending()) - len(failures)
+        if skipped > 0:
+            hint = (
+                f"{hint}; skipped {skipped} more {'process' if skipped == 1 else 'processes'}, --keep-going tries them"
+            )
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
     enter("writing reports")
     return content, write_reports(bundle.path, content, REPORT_FORMATS)
@@ -326,7 +344,7 @@ def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Pa
 
 @contextlib.contextmanager
 def _lock_recorded(bundle: Bundle, hold: MachineHold | None) -> Iterator[None]:
-    """Write down how the machine is held; at the end, too, since others may have come meanwhile."""
+    """Record how the machine is held, again at the end, since others may have come meanwhile."""
     if hold is None:
         yield
         return
@@ -338,7 +356,7 @@ def _lock_recorded(bundle: Bundle, hold: MachineHold | None) -> Iterator[None]:
 
 
 def _drawn_notes(bundle: Bundle) -> Iterator[str]:
-    """That integer inputs were drawn, and how to give others."""
+    """Yield that integer inputs were drawn, and how to give others."""
     drawn = drawn_integers(bundle.path / bundle.manifest.model.program, bundle.manifest.plan)
     if drawn:
         text = "integer inputs were drawn at random from 0 and 1, because the model gives no range"
@@ -352,7 +370,7 @@ def _drawn_notes(bundle: Bundle) -> Iterator[str]:
 
 
 def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:
-    """What is to be known of how the machine was held, one sentence each."""
+    """Yield what is to be known of how the machine was held, one sentence each."""
     for lock in locks:
         if lock.beside:
             yield f"measured at the same time as {'; '.join(lock.beside)}: figures may be wrong, measure again alone"
@@ -380,12 +398,12 @@ def _run_rounds(bundle: Bundle, settings: ExperimentSettings, target: RunTarget,
 
 
 def complete_inferences(path: Path) -> int:
-    """Complete inferences in a trace."""
+    """Return the number of complete inferences in a trace."""
     return len(read_trace(path).table.inference_times().duration)
 
 
 def _rounds_wanted(bundle: Bundle, settings: ExperimentSettings) -> int:
-    """Rounds that a bundle should have: half as many more while it is not enough, up to the most that are allowed."""
+    """Return the rounds that a bundle should have: half as many more while it is not enough, up to the limit."""
     manifest = bundle.manifest
     planned = manifest.plan.rounds
     more = min(settings.most_rounds, planned + max(1, planned // 2))
@@ -393,28 +411,30 @@ def _rounds_wanted(bundle: Bundle, settings: ExperimentSettings) -> int:
         return planned
     enter("analysing")
     with _ANALYSING:
-        return planned if _enough(content_of(bundle), settings) else more
+        return planned if _has_enough(content_of(bundle), settings) else more
 
 
-def _enough(content: ReportContent, settings: ExperimentSettings) -> bool:
-    """Whether every variant was measured long enough, and every interval is narrow enough."""
+def _has_enough(content: ReportContent, settings: ExperimentSettings) -> bool:
+    """Return whether every variant was measured long enough, and every interval is narrow enough."""
     analyses = [result.analysis for result in content.variants if result.analysis]
-    if any(sum(one.latency.samples_ns) < settings.min_seconds * 1e9 for one in analyses):
+    if any(sum(result.latency.samples_ns) < settings.min_seconds * 1e9 for result in analyses):
         return False
     if settings.until is None:
         return True
-    return all(_width(end) <= settings.until for one in content.comparisons for end in one.verdicts.values())
+    return all(
+        _interval_width(end) <= settings.until for result in content.comparisons for end in result.verdicts.values()
+    )
 
 
-def _width(end_to_end: EndToEnd) -> float:
-    """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
+def _interval_width(end_to_end: EndToEnd) -> float:
+    """Return the width of the speedup's interval, relative to the speedup; infinite if there is no interval."""
     if end_to_end.ci95 is None or end_to_end.speedup is None:
         return float("inf")
     return (end_to_end.ci95[1] - end_to_end.ci95[0]) / end_to_end.speedup
 
 
 def _without_effect(settings: ExperimentSettings, content: ReportContent, rest: Rest) -> Iterator[str]:
-    """What was asked for and had no effect, one sentence each."""
+    """Yield what was asked for and had no effect, one sentence each."""
     if rest.unreadable:
         yield "this machine reports no temperature, so max_temperature has no effect"
     if settings.until is not None and not content.comparisons:

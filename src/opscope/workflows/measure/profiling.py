@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def default_directory(model: str, now: datetime) -> Path:
-    """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
+    """Return where a bundle goes when no directory is named: it has the name of the model as the user called it."""
     path = Path(model)
     suffixes = "|".join(
         re.escape(suffix) for suffix in (".py", *(one for runtime in RUNTIMES for one in runtime.suffixes))

@@ -56,36 +56,38 @@ def collect_evidence(experiment: Experiment, directory: Path, *, resume: bool) -
     evidences = []
     for variant in experiment.variants:
         place = directory / variant.name
-        kept = _found(experiment, variant, directory) if resume else None
-        evidences.append(kept if kept and kept.kernels else _run(experiment, variant, place))
+        kept = _find_log(experiment, variant, directory) if resume else None
+        evidences.append(kept if kept and kept.kernels else _run_for_log(experiment, variant, place))
     return evidences
 
 
 def found_evidence(experiment: Experiment, directory: Path) -> list[KernelEvidence]:
-    """What earlier runs left, without those that left nothing."""
-    every = [_found(experiment, variant, directory) for variant in experiment.variants]
-    return [one for one in every if one is not None]
+    """Return the kernel logs that earlier runs left; a variant without a log has none."""
+    by_variant = [_find_log(experiment, variant, directory) for variant in experiment.variants]
+    return [evidence for evidence in by_variant if evidence is not None]
 
 
-def _found(experiment: Experiment, variant: PlannedVariant, directory: Path) -> KernelEvidence | None:
+def _find_log(experiment: Experiment, variant: PlannedVariant, directory: Path) -> KernelEvidence | None:
     log = directory / variant.name / LOG
     if not log.is_file():
         return None
-    return KernelEvidence(experiment.name, variant.name, str(log), _kernels(log))
+    return KernelEvidence(experiment.name, variant.name, str(log), _count_kernels(log))
 
 
-def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> KernelEvidence:
-    with storage_errors(place):
-        place.mkdir(parents=True, exist_ok=True)
+def _run_for_log(experiment: Experiment, variant: PlannedVariant, directory: Path) -> KernelEvidence:
+    with storage_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     try:
         target = build_of(experiment, variant)
         with limit_questions(experiment.timeout), target.reserved():
-            return _logged(experiment, variant, target, place)
+            return _run_and_read_log(experiment, variant, target, directory)
     except DeviceError as error:
-        return KernelEvidence(experiment.name, variant.name, str(place / LOG), 0, f"{error}; {error.hint}")
+        return KernelEvidence(experiment.name, variant.name, str(directory / LOG), 0, f"{error}; {error.hint}")
 
 
-def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, place: Path) -> KernelEvidence:
+def _run_and_read_log(
+    experiment: Experiment, variant: PlannedVariant, target: RunTarget, directory: Path
+) -> KernelEvidence:
     job = Job(
         program=experiment.model,
         variant=variant,
@@ -95,13 +97,13 @@ def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, 
         traced=target.capabilities().always_traces is not False,
         process=ProcessSettings.of(experiment),
     )
-    failure = target.execute(job, place).failure
-    log = place / LOG
-    kernels = _kernels(log) if log.is_file() else 0
+    failure = target.execute(job, directory).failure
+    log = directory / LOG
+    kernels = _count_kernels(log) if log.is_file() else 0
     return KernelEvidence(experiment.name, variant.name, str(log), kernels, failure.message if failure else None)
 
 
-def _kernels(log: Path) -> int:
+def _count_kernels(log: Path) -> int:
     return len(read_kernel_log(log).entries)
 
 
@@ -152,15 +154,15 @@ class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ru
 def with_comparisons(
     experiments: Experiments, results: list[ExperimentResult], notes: list[str]
 ) -> list[ExperimentResult]:
-    """The results with the comparisons that the file asks for beyond those with the baseline of a thread count."""
+    """Return results with the comparisons that the file asks for beyond those with a thread count's baseline."""
     experiment_results = {result.name: result for result in results if result.content is not None}
     for pair in experiments.comparisons:
         sides = [experiment_results.get(name) for name, _ in (pair.baseline, pair.candidate)]
         baseline, candidate = sides
-        if baseline is None or candidate is None or _is_there(pair, candidate):
+        if baseline is None or candidate is None or _has_comparison(pair, candidate):
             continue
         try:
-            more = _compare(pair, baseline, candidate)
+            more = _compare_across_experiments(pair, baseline, candidate)
         except (MismatchError, RunError) as error:
             notes.append(f"{pair.candidate[1]} is not compared with {pair.baseline[1]}: {error}")
             continue
@@ -170,20 +172,24 @@ def with_comparisons(
     return [experiment_results.get(result.name, result) for result in results]
 
 
-def _is_there(pair: PlannedComparison, result: ExperimentResult) -> bool:
-    """Whether the report of the candidate's experiment has a comparison already."""
+def _has_comparison(pair: PlannedComparison, result: ExperimentResult) -> bool:
+    """Return whether the report of the candidate's experiment has a comparison already."""
     if pair.baseline[0] != pair.candidate[0] or result.content is None:
         return False
     names = (pair.baseline[1], pair.candidate[1])
-    return any((one.baseline.label, one.candidate.label) == names for one in result.content.comparisons)
+    return any(
+        (comparison.baseline.label, comparison.candidate.label) == names for comparison in result.content.comparisons
+    )
 
 
-def _compare(pair: PlannedComparison, baseline: ExperimentResult, candidate: ExperimentResult) -> Comparison:
+def _compare_across_experiments(
+    pair: PlannedComparison, baseline: ExperimentResult, candidate: ExperimentResult
+) -> Comparison:
     """Compare two variants, and keep the comparison in the candidate's bundle."""
     path = Path(candidate.path)
     left, right = Bundle.open(Path(baseline.path)), Bundle.open(path)
     sides = bundle_side(left, pair.baseline[1], None), bundle_side(right, pair.candidate[1], None)
-    compared = comparison_within(right, comparison_of(*sides))
+    comparison = comparison_within(right, comparison_of(*sides))
     name = f"comparisons/{pair.candidate[1]}-against-{pair.baseline[1]}.json"
-    write_outputs({path / name: to_json(compared)}, follow=False)
-    return compared
+    write_outputs({path / name: to_json(comparison)}, follow=False)
+    return comparison

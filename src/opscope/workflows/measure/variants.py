@@ -66,7 +66,13 @@ def _try_mechanism(target: RunTarget, mechanism: Mechanism) -> SwitchOffer | str
 
 
 class MechanismState(msgspec.Struct, frozen=True):
-    """A mechanism that switches features, and whether it can be used."""
+    """A mechanism that switches features, and whether it can be used.
+
+    Attributes:
+        name: as ``--switch`` takes it.
+        available: whether it can be used.
+        reason: why it cannot; null where it can.
+    """
 
     name: str
     available: bool

@@ -67,7 +67,7 @@ class MachineTurns:
         try:
             with limit_questions(experiment.timeout):
                 target = target_of(experiment)
-                machine, here = _machine(target), lock_identity(LocalShell())
+                machine, here = _machine_key(target), lock_identity(LocalShell())
         except OpscopeError as error:
             return failed(experiment, error)
         with self.taken(machine, alone=machine == here):
@@ -96,7 +96,7 @@ def side_by_side(
     attempt: Callable[[Experiment, RunTarget], Attempt],
     failed: Callable[[Experiment, OpscopeError], Attempt],
 ) -> Generator[Attempt, None, None]:
-    """What becomes of experiments, as soon as they are done.
+    """Run experiments on several devices at once; yield each attempt as soon as it is over.
 
     A device that was lost in two experiments in a row is left alone, and the others go on. Whatever ends the iteration
     early, such as Ctrl-C, ends the processes that are at work, and leaves their bundles in order.
@@ -119,7 +119,7 @@ def side_by_side(
     for thread in threads:
         thread.start()
     try:
-        yield from _taken(done, len(threads))
+        yield from _collect_attempts(done, len(threads))
     finally:
         stop.ask()
         end = time.monotonic() + _LEAVE_SECONDS
@@ -127,16 +127,16 @@ def side_by_side(
             thread.join(max(0.0, end - time.monotonic()))
 
 
-def _taken(done: queue.Queue[Attempt | BaseException | None], lanes: int) -> Iterator[Attempt]:
-    """What threads tell, until each has said that it is at its end."""
+def _collect_attempts(finished: queue.Queue[Attempt | BaseException | None], lanes: int) -> Iterator[Attempt]:
+    """Yield what the threads put into the queue, until each has put None, its end; raise their errors."""
     while lanes:
-        told = done.get()
-        if told is None:
+        entry = finished.get()
+        if entry is None:
             lanes -= 1
-        elif isinstance(told, Attempt):
-            yield told
+        elif isinstance(entry, Attempt):
+            yield entry
         else:
-            raise told
+            raise entry
 
 
 def in_turn(
@@ -144,9 +144,9 @@ def in_turn(
     one: Callable[[Experiment], Attempt],
     failed: Callable[[Experiment, OpscopeError], Attempt],
 ) -> Generator[Attempt, None, None]:
-    """What becomes of experiments that run one after the other.
+    """Run experiments one after the other; yield each attempt.
 
-    Once their device was lost in two of them in a row, the rest is told as not run.
+    Once their device was lost in two of them in a row, the rest is yielded as not run.
     """
     lost = 0
     for experiment in lane:
@@ -162,7 +162,7 @@ def in_turn(
             return
 
 
-def _machine(target: RunTarget) -> str:
-    """What tells a target's machine from others; a target that tells of no machine has one of its own."""
+def _machine_key(target: RunTarget) -> str:
+    """Return what distinguishes a target's machine; a target that names no machine counts as a machine itself."""
     host = target.capabilities().host
     return f"target {id(target)}" if host is None else host.lock_identity()
