@@ -13,7 +13,7 @@ GROUPS = {
         "install profile-your-own-model read-a-report find-the-slow-layer compare-two-runs stop-a-slower-model-in-ci"
     ),
     "Measure": (
-        "export-a-model name-a-model onboard-your-model run-a-program-from-elsewhere "
+        "run-a-program-from-elsewhere "
         "run-a-program-with-parts-elsewhere profile-a-language-model profile-your-own-language-model "
         "profile-a-litert-model profile-an-onnx-model profile-with-openvino tune-settings "
         "choose-what-to-switch-off run-experiments-from-a-file "

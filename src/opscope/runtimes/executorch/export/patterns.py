@@ -1,7 +1,7 @@
 """Replacements that make a model exportable, or keep more of it in the delegate; outputs stay the same.
 
 They are for the file of a model (``opscope init --model``) and for the adapters here.
-docs/how-to/onboard-your-model.md shows when to use which.
+docs/how-to/profile-your-own-model.md shows when to use which.
 """
 
 from __future__ import annotations

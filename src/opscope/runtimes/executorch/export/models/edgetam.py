@@ -31,7 +31,7 @@ SIZE = 1024
 _SEED = 0
 _CONFIG, _WEIGHTS = Path("sam2/configs/edgetam.yaml"), Path("checkpoints/edgetam.pt")
 _PREFIX = "image_encoder."
-_STEPS = "see docs/how-to/onboard-your-model.md for the steps"
+_STEPS = "see docs/how-to/profile-your-own-model.md for the steps"
 _NEEDED = {"hydra": "hydra-core", "omegaconf": "omegaconf", "timm": "timm"}
 
 
