@@ -61,6 +61,7 @@ REMOVERS = {
     "runtimes/switching.py": ATTEMPT,
     "runtimes/executorch/export/checked.py": "outputs that an export wrote, once they are compared",
     "readers/compressed.py": "a trace beside which its compressed content was written",
+    "workflows/tune/tuning.py": "the empty search bundle that a replay has just created in its new directory",
     "workflows/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
 }
 """Modules that remove or rename files, and which."""

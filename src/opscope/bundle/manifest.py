@@ -384,7 +384,7 @@ class Environment(msgspec.Struct, frozen=True):
 
     @property
     def known_runtime(self) -> bool:
-        """Return whether opscope compiled the runtime or a package has it, so that it is an optimised build."""
+        """Return whether the runtime is compiled by opscope or comes in a package, so that it is an optimised build."""
         return not self.runs_build and "executorch" in self.versions
 
 

@@ -66,12 +66,12 @@ class PartFailure:
 
 
 def part(name: str, compute: Callable[[], Value], default: Value) -> Value:
-    """Return what a computation gives; if it meets an opscope bug, record the failure and return ``default``."""
+    """Return what a computation gives; if it meets a bug in opscope, record the failure and return ``default``."""
     return explained(name, compute, lambda _: default)
 
 
 def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[PartFailure], Instead]) -> Value | Instead:
-    """Return what a computation gives; if it meets an opscope bug, record it and return ``otherwise(failure)``."""
+    """Return what a computation gives; if it meets a bug in opscope, record it and return ``otherwise(failure)``."""
     try:
         return compute()
     except Exception as error:
@@ -92,7 +92,7 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
 
 
 def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value], default: Value) -> Value:
-    """Return what a computation gives; if it meets an opscope bug, explain it in ``lost`` and return ``default``."""
+    """Return what a computation gives; if it meets a bug in opscope, explain it in ``lost`` and return ``default``."""
 
     def otherwise(failure: PartFailure) -> Value:
         lost[key] = failure.sentence
@@ -102,7 +102,7 @@ def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value
 
 
 def failure_of(name: str, error: Exception) -> PartFailure | None:
-    """Describe an exception that is being handled; None if it is no opscope bug, or bugs are to be raised."""
+    """Describe an exception that is being handled; None if it is no bug in opscope, or bugs are to be raised."""
     if isinstance(error, _FORESEEN) or os.environ.get(VARIABLE):
         return None
     return PartFailure(name, _reason_text(error), traceback.format_exc())

@@ -275,7 +275,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
 
 
 def _chosen_for_us(experiment: Experiment, programs: Sequence[_Program]) -> bool:
-    """Return whether opscope chose the target of all variants before a model was exported."""
+    """Return whether the target of all variants was left to opscope, and a model was exported after it was chosen."""
     free = parse_target(experiment.target, builds_named=True).kind is AUTO and not experiment.variants
     return free and any(program.source is None for program in programs)
 

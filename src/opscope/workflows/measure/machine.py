@@ -243,7 +243,7 @@ def _check_space(directory: Path) -> Check:
 
 
 def environment_checks() -> list[Check]:
-    """Return the checks of what limits opscope here; empty if nothing does."""
+    """Return the checks of what limits it here; empty if nothing does."""
     return [*_check_cache(), *_check_c_library()]
 
 

@@ -74,7 +74,7 @@ def content(
 
 
 def content_of(bundle: Bundle) -> ReportContent:
-    """Return what the reports of an open bundle show, and what of it an opscope bug leaves unknown."""
+    """Return what the reports of an open bundle show, and what of it a bug in opscope leaves unknown."""
     return _collect_failures(lambda: _make_content(bundle))
 
 
@@ -219,7 +219,7 @@ def report_directory(directory: Path) -> Path:
 
 
 def check_reported(shown: ReportContent, source: Path, directory: Path) -> None:
-    """Raise InternalError if opscope bugs left nothing to report."""
+    """Raise InternalError if bugs in opscope left nothing to report."""
     if shown.shown is None and (bugs := shown.bugs):
         raise nothing_known(bugs[0], source, directory)
 
